@@ -1,4 +1,4 @@
-"""Networks f(θ, x): built-in architectures, and those of PyTorch, Flax, Equinox or one's own, as pure dictionaries."""
+"""Networks f(θ, x): built-in architectures, and adapters of PyTorch, Flax, Equinox and custom networks."""
 
 from typing import TYPE_CHECKING
 

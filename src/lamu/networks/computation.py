@@ -1,4 +1,4 @@
-"""Networks computed in another way: in a narrower precision, with activations recomputed, laid out over a mesh."""
+"""Network wrappers for mixed precision, rematerialisation and partitioning over a mesh."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from lamu.typing import Array, DTypeLike, Params, PyTree, RandomKey, State
 
 __all__ = ["MixedPrecision", "Partitioned", "Rematerialised"]
 
-_READS_INPUTS = (Standardised, Tokens, OneHot)  # differences of inputs and codes need all digits
+_READS_INPUTS = (Standardised, Tokens, OneHot)  # differences of inputs and codes need full precision
 _WIDE_ENOUGH = ("bfloat16", "float32")
 
 
 @record
 class MixedPrecision(NetworkWrapper):
-    r"""The network \(x \mapsto f(\theta, x)\) with its passes, forwards and backwards, in bfloat16.
+    r"""Mixed precision: computes the forward and backward passes of a network f in bfloat16.
 
-    Parameters and floating inputs are rounded where a pass begins, and outputs are float32 again (or what the
-    parameters are) where it ends. All else stays as it is: parameters, belief, optimiser, likelihood, prior, sums over
-    rows, gradients as they reach the parameters, their squares and Kronecker factors, and the means and variances of
-    normalisation layers. bfloat16 has the range of float32, so that no loss is scaled, and 8 of its 24 binary digits.
+    Parameters and floating inputs are rounded at the start of a pass, and outputs are cast to the dtype of the
+    parameters at its end. All else keeps full precision: parameters, belief, optimiser, likelihood, prior, sums over
+    rows, gradients of the parameters, their squares and Kronecker factors, and the means and variances of normalisation
+    layers. bfloat16 has the range of float32, so that no loss scaling is needed, and 8 of its 24 binary digits.
 
-    It is a part of the model: a posterior is saved and predicts with it. To predict in full precision, give the base
-    with the same parameters: `lamu.load(path, network=base)`, or
-    `replace(posterior, model=replace(posterior.model, network=base))`.
+    It is a part of the model: a posterior is saved and predicts with it. To predict in full precision, use the base
+    with the same parameters: `lamu.load(path, network=base)`, or `replace(posterior, model=replace(posterior.model,
+    network=base))`.
 
-    `Model.standardised` and codes of categories work around it; put `Standardised`, `Tokens` and `OneHot` outside of
-    it. Modules of Flax, Equinox and PyTorch compute in what they are given, unless their own `dtype` says otherwise.
+    Apply `Standardised`, `Tokens` and `OneHot` outside of it, as `Model.standardised` does. Modules of Flax, Equinox
+    and PyTorch compute in the dtype of their arguments, unless they set their own `dtype`.
 
     Attributes:
         base: f.
@@ -83,16 +83,16 @@ class MixedPrecision(NetworkWrapper):
 
     @property
     def linear(self) -> bool:
-        """No: of rounded weights f is a staircase, whose closed forms are another function's."""
+        """False: with rounded weights f is a step function, for which the closed forms do not hold."""
         return False
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, State]:
-        """Returns the base's outputs, computed in the narrow dtype and in the parameters' own again, and its state."""
-        # Codes among the inputs are read as they are: past 256 bfloat16 does not tell them apart.
-        seen = x if self.base.codes else self._rounded(x)
-        f, new = outputs(self.base, self._rounded(params), state, seen, key, train, mask)
+        """Returns the base's outputs, computed in the narrow dtype and cast to the parameters' dtype, and its state."""
+        # Codes among the inputs are not rounded: bfloat16 cannot distinguish integers above 256.
+        rounded = x if self.base.codes else self._rounded(x)
+        f, new = outputs(self.base, self._rounded(params), state, rounded, key, train, mask)
         dtypes = [leaf.dtype for leaf in jax.tree.leaves(params) if jnp.issubdtype(leaf.dtype, jnp.floating)]
         wide = jnp.result_type(*dtypes) if dtypes else f.dtype
         return f.astype(wide), jax.tree.map(lambda leaf, old: leaf.astype(jnp.result_type(old)), new, state)
@@ -105,25 +105,25 @@ class MixedPrecision(NetworkWrapper):
 
 @record
 class Rematerialised(NetworkWrapper):
-    r"""The network \(x \mapsto f(\theta, x)\), whose activations are computed again in the backward pass, not kept.
+    r"""Rematerialisation: recomputes the activations of a network f in the backward pass instead of storing them.
 
-    A pass is cut into segments, where the least is alive between two of them. A gradient keeps what is alive there,
-    and computes a segment's activations again when it comes to it: of a network of L layers in \(\sqrt L\) segments
-    it holds about \(2 \sqrt L\) layers' activations, for at most one more forward pass. Numbers are the same but for
-    rounding. Loops over steps (recurrent networks) are one layer each.
+    A pass is split into segments at the points of the fewest live values. A gradient stores the values at these points
+    and recomputes a segment's activations when it reaches it: for a network of L layers in \(\sqrt L\) segments it
+    stores the activations of about \(2 \sqrt L\) layers, at the cost of at most one more forward pass. Results are the
+    same up to rounding. Loops over steps (recurrent networks) are one layer each.
 
-    It is for accelerators. On a CPU the compiler joins what is computed again with what was, and nothing is saved or
-    lost.
+    It is for accelerators. On a CPU the compiler merges the recomputation with the first computation, without any
+    effect.
 
-    What reads inputs and cotangents of all layers side by side, squares of single rows and Kronecker factors, holds
-    them in any case; there a smaller `microbatch_size` helps.
+    Methods that need the inputs and cotangents of all layers at once, such as squared gradients of rows and Kronecker
+    factors, store them in any case; there a smaller `microbatch_size` helps.
 
     Attributes:
         base: f.
-        segments: how many; about the root of the number of products where None.
+        segments: the number of segments; about the root of the number of products where None.
 
     Raises:
-        ValueError: for segments that are no positive integer.
+        ValueError: for a number of segments that is not a positive integer.
 
     Source: Chen et al. (2016), section 4.
 
@@ -158,19 +158,19 @@ class Rematerialised(NetworkWrapper):
 
 @record
 class Partitioned(NetworkWrapper):
-    r"""The same network, whose parameters lie over a mesh of devices as their `PartitionSpec`s say.
+    r"""Partitions the parameters of a network over a mesh of devices by `PartitionSpec`s.
 
-    `lamu.fit(..., mesh=mesh)` lays the belief, momenta and gradients out as the parameters. Parameters without a spec
-    lie along their longest axis that the axis "model" divides. Without a mesh nothing changes.
+    `lamu.fit(..., mesh=mesh)` partitions the belief, momenta and gradients like the parameters. Parameters without a
+    spec are partitioned along their longest axis that the axis "model" divides. Without a mesh it has no effect.
 
     Attributes:
         base: the network.
         specs: a `PartitionSpec` by path pattern, or the parameters' tree with them; the first pattern that matches
-            counts.
+            applies.
 
     Raises:
-        TypeError: for what is no `PartitionSpec`. A pattern without a parameter, and a spec that the mesh cannot have,
-            are errors of `lamu.fit`.
+        TypeError: for a value that is not a `PartitionSpec`. A pattern without a parameter, and a spec that does not
+            fit the mesh, are errors of `lamu.fit`.
 
     Examples:
         >>> from jax.sharding import PartitionSpec
@@ -187,24 +187,24 @@ class Partitioned(NetworkWrapper):
         super().__post_init__()
         if isinstance(self.specs, tuple):  # as below
             return
-        found = specs_by_path(self.specs)
-        for path, spec in found.items():
+        specs = specs_by_path(self.specs)
+        for path, spec in specs.items():
             if not isinstance(spec, PartitionSpec):
                 raise TypeError(f"{path!r} has {spec!r}; give a PartitionSpec, for instance PartitionSpec('model')")
-        # Plain tuples can be saved, and are compared where the network is a constant of what is compiled.
-        object.__setattr__(self, "specs", tuple((path, tuple(spec)) for path, spec in found.items()))
+        # Plain tuples can be saved, and compared where the network is a static argument of a compiled function.
+        object.__setattr__(self, "specs", tuple((path, tuple(spec)) for path, spec in specs.items()))
 
     def partition_specs(self, x: Array, outputs: int) -> Mapping[str, PartitionSpec]:
-        """Returns these specs, and for other parameters those of the base."""
-        own = {path: PartitionSpec(*spec) for path, spec in self.specs}
-        return {**own, **super().partition_specs(x, outputs)}
+        """Returns these specs, and those of the base for other parameters."""
+        specs = {path: PartitionSpec(*spec) for path, spec in self.specs}
+        return {**specs, **super().partition_specs(x, outputs)}
 
 
 _PRODUCTS = ("dot_general", "conv_general_dilated", "scan", "while")
 
 
 def _in_segments(function: Callable[..., PyTree], arguments: tuple[Any, ...], count: int | None) -> PyTree:
-    """Returns a function's value, whose gradient computes all segments of it but the last one again."""
+    """Returns a function's value, whose gradient recomputes all segments except the last."""
     closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
     jaxpr = closed.jaxpr
     values = dict(zip(jaxpr.invars, jax.tree.leaves(arguments), strict=True))
@@ -213,11 +213,11 @@ def _in_segments(function: Callable[..., PyTree], arguments: tuple[Any, ...], co
     ends = _ends(jaxpr, math.ceil(math.sqrt(products)) if count is None else count)
     for start, end in zip([0, *ends[:-1]], ends, strict=True):
         equations = jaxpr.eqns[start:end]
-        made = [atom for equation in equations for atom in equation.outvars if not isinstance(atom, core.DropVar)]
+        produced = [atom for equation in equations for atom in equation.outvars if not isinstance(atom, core.DropVar)]
         later = {*_read(jaxpr.eqns[end:]), *(atom for atom in jaxpr.outvars if isinstance(atom, core.Var))}
-        inside = set(made)
+        inside = set(produced)
         needs = [atom for atom in _read(equations) if atom not in inside]
-        gives = [atom for atom in made if atom in later]
+        gives = [atom for atom in produced if atom in later]
         info = core.DebugInfo("segment", "segment", None, None)
         effects = frozenset().union(*(equation.effects for equation in equations))
         part = core.Jaxpr((), needs, gives, equations, effects, info)
@@ -235,7 +235,7 @@ def _read(equations: Sequence[Any]) -> dict[Any, None]:
 
 
 def _ends(jaxpr: Any, count: int) -> list[int]:
-    """Returns after which equations segments end: of about as many bytes each, where the least is alive."""
+    """Returns the last equations of the segments, which have about equal sizes and few live bytes at their ends."""
     equations = jaxpr.eqns
     sizes = [sum(bytes_of(atom.aval) for atom in equation.outvars) for equation in equations]
     last: dict[Any, int] = {atom: len(equations) for atom in jaxpr.outvars if isinstance(atom, core.Var)}

@@ -32,10 +32,10 @@ __all__ = ["ConvNet", "DeconvNet", "as_images", "convolve", "holds_convolutions"
 
 @once_a_shape
 def holds_convolutions(network: Network, x: Inputs, outputs: int) -> bool:
-    """Whether a network convolves by the compiler's own operation, `jax.lax.conv_general_dilated`.
+    """Whether a network uses the compiler's convolution, `jax.lax.conv_general_dilated`.
 
-    Its gradient is many times slower inside a compiled loop on a CPU, and it has no fast form under `vmap` there. The
-    built-in `ConvNet` is made of products, and does not hold any. Only shapes are traced: nothing is computed.
+    On a CPU its gradient is many times slower inside a compiled loop, and it has no fast form under `vmap`. The
+    built-in `ConvNet` uses matrix products instead. Only shapes are traced: nothing is computed.
 
     Args:
         network: the network.
@@ -63,8 +63,8 @@ def holds_convolutions(network: Network, x: Inputs, outputs: int) -> bool:
 def scan_friendly(network: Network, x: Inputs, outputs: int) -> bool:
     """Whether a gradient of the network is fast inside a compiled loop, and under `vmap` over parameters.
 
-    It is not where a CPU meets a convolution (8 to 25 times slower, as measured): such networks are run step by step,
-    and the members of an ensemble one after the other.
+    Convolutions on a CPU are not (8 to 25 times slower, as measured): such networks are run step by step, and the
+    members of an ensemble one after the other.
 
     Args:
         network: the network.
@@ -81,7 +81,7 @@ def scan_friendly(network: Network, x: Inputs, outputs: int) -> bool:
 
 
 def _primitives(jaxpr: Jaxpr) -> Iterator[str]:
-    """The names of all primitives of a program, inner ones included."""
+    """Yields the names of all primitives of a program, including nested ones."""
     for equation in jaxpr.eqns:
         yield equation.primitive.name
         for inner in jaxprs_in_params(equation.params):
@@ -90,9 +90,9 @@ def _primitives(jaxpr: Jaxpr) -> Iterator[str]:
 
 # \[ y_{nijo} = \sum_{a b c} x_{n,\, i + a,\, j + b,\, c}\, K_{abco} \]
 #
-# is one product of the matrix of all patches with the kernel as a matrix. On a CPU the gradient of a convolution inside
-# a compiled loop takes many times what it takes outside; that of a product does not, a product under `vmap` is a
-# product again, and every mode of differentiation and every reader of a jaxpr knows it. The price is memory: the
+# is one product of the matrix of all patches with the kernel as a matrix. On a CPU the gradient of a convolution is
+# many times slower inside a compiled loop than outside; that of a product is not, a product under `vmap` is a product
+# again, and it is supported by every mode of differentiation and every reader of a jaxpr. The cost is memory: the
 # patches are as large as the images times the area of the kernel.
 
 
@@ -108,14 +108,14 @@ def as_images(x: Array) -> Array:
 
 def convolve(images: Array, kernel: Array, stride: int = 1, padding: str = "SAME") -> Array:
     """Returns the images convolved with a kernel."""
-    # `padding`: "SAME" for zeros around the images, so that they keep their size, or "VALID" for none.
+    # `padding`: "SAME" for zeros around the images, which keep their size, or "VALID" for none.
     batch, height, width, _ = images.shape
     tall, wide, channels, features = kernel.shape
     lost = (0, 0) if padding == "SAME" else (tall - 1, wide - 1)
     rows, columns = -(-(height - lost[0]) // stride), -(-(width - lost[1]) // stride)
     missing = [
-        max((count - 1) * stride + size - given, 0)
-        for count, size, given in ((rows, tall, height), (columns, wide, width))
+        max((count - 1) * stride + size - total, 0)
+        for count, size, total in ((rows, tall, height), (columns, wide, width))
     ]
     padded = jnp.pad(images, ((0, 0), *((each // 2, each - each // 2) for each in missing), (0, 0)))
     reach = [(count - 1) * stride + 1 for count in (rows, columns)]
@@ -134,26 +134,26 @@ class ConvNet(Normalised):
     \[ h \leftarrow \mathrm{pool}\big(a(\mathrm{norm}_i(K_i * h + b_i))\big), \qquad f(x) = \mathrm{MLP}(h) \]
 
     Images are `[batch, height, width]` or `[batch, height, width, channels]`. A convolution keeps their size; the
-    pooling takes the largest of every two by two pixels and drops an odd edge. Parameters stand at
-    `convolutions/i/kernel` (`[height, width, in, out]`), `convolutions/i/bias`, `layers/j/kernel` and `layers/j/bias`.
-    With a normaliser a convolution has no bias, and parameters and state stand at `norms/i/...`; the dense layers are
-    not normalised. Kernels and biases start as those of `MLP`.
+    pooling takes the maximum of two by two pixels and drops an odd edge. Parameters are at `convolutions/i/kernel`
+    (`[height, width, in, out]`), `convolutions/i/bias`, `layers/j/kernel` and `layers/j/bias`. With a normaliser a
+    convolution has no bias, and parameters and state are at `norms/i/...`; the dense layers are not normalised. Kernels
+    and biases are initialised as in `MLP`.
 
-    A convolution is a product of patches with a matrix, fast on a CPU inside compiled loops, too; its memory is the
-    kernel's area times that of the images.
+    A convolution is a product of patches with a matrix, which is fast on a CPU also inside compiled loops; its memory
+    is the kernel's area times that of the images.
 
     Attributes:
-        channels: how many features each convolution has.
+        channels: the number of features of each convolution.
         widths: the widths of the hidden dense layers.
         kernel: height and width of the kernels.
         activation: "relu", "tanh", "gelu", "silu" or "erf".
-        normalise: what stands between convolution and activation, for instance `BatchNorm()`; None for nothing.
-        dropout: noise on the units of the hidden dense layers, as `MLP` takes it; None for nothing.
+        normalise: the normaliser between convolution and activation, for instance `BatchNorm()`; None for none.
+        dropout: noise on the units of the hidden dense layers, as in `MLP`; None for none.
 
     Raises:
-        ValueError: for a width, a number of channels or a kernel that is not a positive integer, an unknown
-            activation, inputs that are no images, or images too small for that many poolings.
-        TypeError: for a `normalise` that is no normaliser, or a `dropout` that is no noise.
+        ValueError: for a width, a number of channels or a kernel that is not a positive integer, an unknown activation,
+            inputs that are not images, or images too small for the number of poolings.
+        TypeError: for a `normalise` that is not a normaliser, or a `dropout` that is not unit noise.
 
     Examples:
         >>> import jax, jax.numpy as jnp
@@ -187,7 +187,7 @@ class ConvNet(Normalised):
         require_noise(self.dropout)
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
-        """Returns fresh parameters for images like `x`, and the normalisers' state; empty where there is none."""
+        """Returns initial parameters for images like `x`, and the normalisers' state; empty where there is none."""
         height, width, channels = self._shape(x)
         dense_key, *keys = jax.random.split(key, len(self.channels) + 1)
         dtype, draw = floating(x), initial_weights(self.activation)
@@ -241,9 +241,9 @@ class ConvNet(Normalised):
 
 
 def _pool(x: Array) -> Array:
-    """Returns the largest of every two by two pixels, as two rounds of the larger of two."""
-    # The slope of `jnp.max` asks which entries equal the result. A compiler that computes the entries twice may round
-    # them differently, and then none does: gradients were wrong in single weights. A comparison always has a winner.
+    """Returns the maximum of every two by two pixels, by two pairwise maxima."""
+    # The gradient of `jnp.max` tests which entries equal the result. A compiler that computes the entries twice may
+    # round them differently, so that none does: gradients were wrong in single weights. A comparison has no such case.
     batch, height, width, features = x.shape
     even = x[:, : height // 2 * 2, : width // 2 * 2].reshape(batch, height // 2, 2, width // 2, 2, features)
     rows = _larger(even[:, :, 0], even[:, :, 1])
@@ -251,36 +251,36 @@ def _pool(x: Array) -> Array:
 
 
 def _larger(a: Array, b: Array) -> Array:
-    return jnp.where((a > b) | jnp.isnan(a), a, b)  # what is no number stays seen
+    return jnp.where((a > b) | jnp.isnan(a), a, b)  # NaN propagates
 
 
 @record
 @sized
 class DeconvNet(Network):
-    r"""A decoder of images: dense layers make a small image, and transposed convolutions of stride two enlarge it.
+    r"""A decoder of images: dense layers followed by transposed convolutions of stride two.
 
     \[ h = a(\mathrm{MLP}(x)), \qquad h_{2i + a,\, 2j + b,\, o} \leftarrow
        \sum_{u v c} h_{i + u,\, j + v,\, c}\, K^{(a, b)}_{uvco} + b_o, \quad a, b \in \{0, 1\} \]
 
     The four kernels \(K^{(a, b)}\) of the pixels that one pixel becomes are the parts of one transposed kernel of twice
-    the size. They are one convolution of the small image with four times the features, dealt out to the pixels
-    (sub-pixel convolution), a product of patches with a matrix: fast on a CPU inside compiled loops, too. After the
-    last enlargement rows and columns beyond the shape are dropped.
+    the size. They are computed as one convolution of the small image with four times the features, rearranged to pixels
+    (sub-pixel convolution): a product of patches with a matrix, which is fast on a CPU also inside compiled loops.
+    After the last enlargement rows and columns beyond the shape are dropped.
 
-    Inputs are vectors `[batch, features]`; the outputs of a row lie side by side, pixel after pixel, as a likelihood of
-    images reads them: `outputs` is height times width, or a multiple, the channels. Parameters stand at `layers/j/...`
+    Inputs are vectors `[batch, features]`; the outputs of a row are flattened pixel by pixel, as a likelihood of images
+    expects them: `outputs` is height times width, times the number of channels. Parameters are at `layers/j/...`
     (dense) and `convolutions/i/kernel` (`[size, size, in, 4 * out]`), `convolutions/i/bias` (`[out]`).
 
     Attributes:
         shape: height and width of the images.
-        channels: the features of the images that are enlarged, from the smallest; each is doubled in size once.
+        channels: the features of the images before each enlargement, from the smallest image.
         widths: the widths of the hidden dense layers.
         kernel: height and width of the kernels.
         activation: "relu", "tanh", "gelu", "silu" or "erf".
 
     Raises:
-        ValueError: for a shape, channels, widths or a kernel that are no positive integers, no channels, an unknown
-            activation, or outputs that cannot be dealt to the pixels.
+        ValueError: for a shape, channels, widths or a kernel that are not positive integers, no channels, an unknown
+            activation, or outputs that are not a multiple of the pixels.
 
     Source: Shi, Caballero, Theis, Huszár, Aitken, Ledig & Wang (2016), "Is the deconvolution layer the same as a
         convolutional layer?".
@@ -319,7 +319,7 @@ class DeconvNet(Network):
         require_activation(self.activation)
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
-        """Returns fresh parameters for vectors like `x`, and the empty state."""
+        """Returns initial parameters for vectors like `x`, and the empty state."""
         pixels = math.prod(self.shape)
         if outputs % pixels:
             raise ValueError(
@@ -354,13 +354,13 @@ class DeconvNet(Network):
 
     @property
     def _small(self) -> tuple[int, int]:
-        """Height and width of the first image."""
+        """Returns height and width of the first image."""
         height, width = (-(-side // 2 ** len(self.channels)) for side in self.shape)
         return height, width
 
 
 def enlarged(images: Array) -> Array:
-    """Returns images of twice the size, whose pixels are dealt out from four groups of features."""
+    """Returns images of twice the size, with pixels taken from four groups of features."""
     batch, height, width, features = images.shape
     dealt = images.reshape(batch, height, width, 2, 2, features // 4)
     return jnp.transpose(dealt, (0, 1, 3, 2, 4, 5)).reshape(batch, 2 * height, 2 * width, features // 4)

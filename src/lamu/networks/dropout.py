@@ -1,4 +1,4 @@
-"""Noise on the units of a hidden layer: dropout, and its Gaussian twin with the same mean and variance."""
+"""Noise on the units of a hidden layer: dropout, and Gaussian dropout with the same mean and variance."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["Dropout", "GaussianDropout", "UnitNoise", "draws_noise", "require_no
 
 @once_a_shape
 def draws_noise(network: Network, params: Params, state: State, x: Inputs, train: bool = False) -> bool:
-    """Returns whether the outputs of a network depend on the key that it is given. Nothing is computed.
+    """Whether the outputs of a network depend on the key. Only shapes are traced.
 
     Args:
         network: the network.
-        params: all its parameters.
+        params: all parameters.
         state: its state.
         x: inputs `[batch, ...]`.
         train: in training mode.
@@ -39,24 +39,24 @@ def draws_noise(network: Network, params: Params, state: State, x: Inputs, train
         return outputs(network, params, state, x, key, train, None)[0]
 
     key = jax.eval_shape(lambda: jax.random.key(0))
-    # A key may be read for draws that nobody uses: that of every row, where a module takes one and ignores it.
+    # A key may be used for draws without effect: that of every row, where a module takes one and ignores it.
     program = jax.make_jaxpr(f)(key, params, state, x).jaxpr
     return partial_eval.dce_jaxpr(program, [True] * len(program.outvars))[1][0]
 
 
 # | on paper | in code |
 # |---|---|
-# | the share of units that are dropped, p | `rate` |
+# | the share of dropped units, p | `rate` |
 # | \(z / (1 - p)\), \(z \sim \mathrm{Bernoulli}(1 - p)\) | `Dropout(rate)` |
 # | \(N(1, p / (1 - p))\) | `GaussianDropout(rate)` |
 #
-# Both have mean one and variance \(p / (1 - p)\), so that a pass without a key, which is a pass without noise, uses the
-# mean of the units. Every row of a batch has its own noise, which depends on the key and the row's number alone, so
-# that padding changes nothing.
+# Both have mean one and variance \(p / (1 - p)\), so that a pass without a key, which has no noise, uses the mean of
+# the units. Every row of a batch has its own noise, which depends on the key and the row's number alone, so that
+# padding has no effect.
 
 
 class UnitNoise:
-    """What multiplies the units of a hidden layer, as `MLP(dropout=...)` takes it: a factor of mean one, here one.
+    """Base class of multiplicative noise with mean one on hidden units, for `MLP(dropout=...)`; here no noise.
 
     Examples:
         >>> import jax, jax.numpy as jnp
@@ -80,10 +80,10 @@ class UnitNoise:
         return jnp.ones(shape, dtype)
 
     def apply(self, units: Array, key: RandomKey | None) -> Array:
-        """Returns the units `[batch, ...]` with noise of its own for every row; without a key, as they are.
+        """Returns the units `[batch, ...]` with independent noise for every row; without a key, unchanged.
 
         Args:
-            units: what the activation gave.
+            units: the outputs of the activation.
             key: a random key, or None where the pass is deterministic.
         """
         if key is None:
@@ -94,12 +94,12 @@ class UnitNoise:
 
 @record
 class Dropout(UnitNoise):
-    r"""Dropout: a unit is zero with probability p, and else divided by 1 − p.
+    r"""Dropout: sets a unit to zero with probability p, and else divides it by 1 − p.
 
     \[ h \leftarrow h \odot z / (1 - p), \qquad z \sim \mathrm{Bernoulli}(1 - p) \]
 
     Attributes:
-        rate: p, the probability that a unit is dropped (not that it is kept).
+        rate: p, the probability that a unit is dropped (not kept).
 
     Raises:
         ValueError: for a rate outside [0, 1).
@@ -121,7 +121,7 @@ class Dropout(UnitNoise):
             raise ValueError(f"the rate {self.rate!r} is no share of units to drop; give a number in [0, 1)")
 
     def factor(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-        """Returns zero with probability p, and else 1/(1 − p)."""
+        """Returns factors that are zero with probability p, and else 1/(1 − p)."""
         kept = jax.random.bernoulli(key, 1.0 - self.rate, shape)
         return jnp.where(kept, 1.0 / (1.0 - self.rate), 0.0).astype(dtype)
 
@@ -154,6 +154,6 @@ class GaussianDropout(Dropout):
 
 
 def require_noise(dropout: object) -> None:
-    """Raises a TypeError for something that is neither None nor noise on units."""
+    """Raises a TypeError for a value that is neither None nor a `UnitNoise`."""
     if dropout is not None and not isinstance(dropout, UnitNoise):
         raise TypeError(f"dropout={dropout!r} is no noise on units; give for instance Dropout(0.1)")

@@ -1,4 +1,4 @@
-"""A network whose inputs hold categories beside numbers."""
+"""Networks with categorical inputs: tokens, one-hot codes and embeddings."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["Embedded", "OneHot", "Tokens"]
 
 @record
 class Tokens(NetworkWrapper):
-    r"""The network \(x \mapsto f(\theta, \lfloor x \rceil)\), whose base looks its inputs up in tables.
+    r"""The network \(x \mapsto f(\theta, \lfloor x \rceil)\), which passes integers to its base.
 
-    Data are floating numbers everywhere else; here they become 32-bit integers again, exactly up to \(2^{24}\) in
-    single precision. `Model.standardised` leaves them as they are.
+    Data are floating elsewhere; here they are cast to 32-bit integers, exactly up to \(2^{24}\) in single precision.
+    `Model.standardised` does not change them.
 
     Attributes:
         base: a network that takes integers `[batch, ...]`.
@@ -45,18 +45,18 @@ class Tokens(NetworkWrapper):
 @record
 @sized
 class OneHot(NetworkWrapper):
-    r"""The network \(x \mapsto f(e_x)\): every code 0 to K − 1 becomes a vector of zeros with a one at its place.
+    r"""The network \(x \mapsto f(e_x)\), which passes one-hot vectors of codes 0 to K − 1 to its base.
 
     Codes `[batch, ...]` become `[batch, ..., K]`, so that the first dense layer of a network of sequences is a table of
-    embeddings, with a row a code. What is no such code becomes a vector of zeros. Codes come as floating numbers or as
-    integers, also from `Tokens`; `Model.standardised` leaves them as they are.
+    embeddings, one row a code. Other values become a vector of zeros. Codes may be floating numbers or integers, also
+    from `Tokens`; `Model.standardised` does not change them.
 
     Attributes:
         base: f.
-        size: K, how many codes there are.
+        size: K, the number of codes.
 
     Raises:
-        ValueError: for a size that is not an integer from 2.
+        ValueError: for a size that is not an integer of at least 2.
 
     Examples:
         >>> import jax, jax.numpy as jnp
@@ -81,33 +81,32 @@ class OneHot(NetworkWrapper):
         return (x[..., None] == places).astype(floating(x))
 
 
-_WIDEST = 16  # numbers of an embedding; not measured
+_WIDEST = 16  # largest width of an embedding; not measured
 
 
 @record
 class Embedded(NetworkWrapper):
-    r"""The network \(x \mapsto f(\text{numbers},\, E_{c_1},\, E'_{c_2}, \dots)\): each category has a learned vector.
+    r"""The network \(x \mapsto f(\text{numbers},\, E_{c_1},\, E'_{c_2}, \dots)\) with learned embeddings of categories.
 
-    A column of codes holds 1 to K for the categories of the training data, and 0 for any other: a category never seen.
-    What is no such code (out of range, not whole, NaN) counts as 0. Codes come as floating numbers, beside the numeric
-    columns, and `Model.standardised` leaves them alone.
+    A column of codes has the values 1 to K for the categories of the training data, and 0 for unknown categories. Other
+    values (out of range, not whole, NaN) count as 0. Codes are floating numbers, like the numeric columns, and
+    `Model.standardised` does not change them.
 
-    Parameters stand at `embeddings/<column>/table`, `[K + 1, width]`, and `base/...`; the width is half of K + 2, at
-    most 16. Rows 1 to K start normal with the variance 1 / width, so that a category weighs as much as one standardised
-    number.
+    Parameters are at `embeddings/<column>/table`, `[K + 1, width]`, and `base/...`; the width is half of K + 2, at most
+    16. Rows 1 to K are initialised as normals with variance 1 / width, so that a category has the size of one
+    standardised number.
 
-    **The unknown category.** Row 0 starts at zero, the mean of a centred prior. No training row touches it, so an
-    estimate of a point leaves it there, and predicts as for an average category. A belief keeps the prior's scale
-    there, and so says that it does not know: `laplace` at once, `ivon` and `vogn` as their running curvature forgets
-    where it started. A prior of its own for the tables, `Normal({"embeddings/*": 0.5, "*": 1.0})`, says how much
-    categories differ.
+    **The unknown category.** Row 0 starts at zero, the mean of a centred prior. It has no training rows, so a point
+    estimate leaves it there, and predicts as for an average category. A belief keeps the prior's scale there, and so
+    expresses the uncertainty: `laplace` at once, `ivon` and `vogn` as their running curvature forgets its start. A
+    separate prior for the tables, `Normal({"embeddings/*": 0.5, "*": 1.0})`, describes how much categories differ.
 
     Attributes:
         base: f, on the numeric columns followed by the embeddings, in the order of the columns.
         levels: one integer a column of x: 0 for a number, K for codes of K categories.
 
     Raises:
-        ValueError: for levels that are no whole numbers of at least 0, or that hold no column of codes, and for inputs
+        ValueError: for levels that are not whole numbers of at least 0, or without a column of codes, and for inputs
             with another number of columns.
 
     Source: Guo & Berkhahn (2016).
@@ -128,7 +127,7 @@ class Embedded(NetworkWrapper):
 
     @property
     def linear(self) -> bool:
-        """No: tables meet the weights of the base."""
+        """False: tables are multiplied by the weights of the base."""
         return False
 
     def __post_init__(self) -> None:
@@ -142,7 +141,7 @@ class Embedded(NetworkWrapper):
 
     @property
     def codes(self) -> tuple[int, ...]:
-        """The indices of the columns that hold codes."""
+        """The indices of the columns of codes."""
         return tuple(column for column, count in enumerate(self.levels) if count)
 
     @property
@@ -155,8 +154,8 @@ class Embedded(NetworkWrapper):
         for column, each in zip(self.codes, jax.random.split(tables_key, len(self.codes)), strict=True):
             count = self.levels[column]
             width = min(_WIDEST, (count + 2) // 2)
-            known = jax.random.normal(each, (count, width), dtype) * width**-0.5
-            tables[column] = {"table": jnp.concatenate([jnp.zeros((1, width), dtype), known])}
+            table = jax.random.normal(each, (count, width), dtype) * width**-0.5
+            tables[column] = {"table": jnp.concatenate([jnp.zeros((1, width), dtype), table])}
         base, state = self.base.init(base_key, self._read(tables, x), outputs)
         return {"base": base, "embeddings": tables}, state
 
@@ -178,7 +177,7 @@ class Embedded(NetworkWrapper):
 
 
 def _rows(table: Array, codes: Array) -> Array:
-    """Returns the rows of the table: a product with ones and zeros, whose gradient needs no scatter."""
-    known = codes[:, None] == jnp.arange(1, table.shape[0], dtype=codes.dtype)[None]
-    unknown = ~jnp.any(known, axis=1, keepdims=True)
-    return jnp.concatenate([unknown, known], axis=1).astype(table.dtype) @ table
+    """Returns the rows of the table by a product with one-hot vectors, whose gradient needs no scatter."""
+    one_hot = codes[:, None] == jnp.arange(1, table.shape[0], dtype=codes.dtype)[None]
+    unknown = ~jnp.any(one_hot, axis=1, keepdims=True)
+    return jnp.concatenate([unknown, one_hot], axis=1).astype(table.dtype) @ table

@@ -21,25 +21,24 @@ __all__ = ["Equinox"]
 
 @record
 class Equinox(Network):
-    r"""An Equinox module, which sees one row at a time; made anew from every run's own key, or one that is trained.
+    r"""Adapter of an Equinox module of one row: initialised from every run's key, or already trained.
 
-    Its floating arrays are what beliefs are about, under the module's own names; other arrays stay as they are. What
-    `eqx.nn.make_with_state` puts beside the module is the network's state, which training passes renew. A module whose
-    call takes a `key` gets one for every row in passes that are given one; without it `inference` is set, but for batch
-    normalisation, which infers in passes that do not train. The module itself is never changed.
+    Its floating arrays are the parameters, under the module's own names; other arrays are constants. The state of
+    `eqx.nn.make_with_state` is the network's state, which training passes update. A module whose call takes a `key`
+    gets one for every row in passes with a key; without a key `inference` is set, except for batch normalisation, which
+    infers in passes that do not train. The module itself is never changed.
 
-    It is code: a saved posterior has its name, and who loads it gives the network again,
-    `lamu.load(path, network=...)`.
+    It is code: a saved posterior contains its name, and loading it needs the network, `lamu.load(path, network=...)`.
 
     Attributes:
-        make: what makes the module of a key, alone or in a pair with its `eqx.nn.State`; a call gives `[outputs]`. One
-            more is made at the beginning, for its structure.
+        make: a function of a key that makes the module, alone or in a pair with its `eqx.nn.State`; the module's call
+            returns `[outputs]`. It is called once at the beginning, for the module's structure.
         head: the path pattern of the last layer's parameters, in which f is linear, for methods of the last layer.
         linear: whether f is affine in all parameters.
-        start: parameters and state that every run begins with; `Equinox.of` sets them.
+        start: parameters and state that every run starts from; `Equinox.of` sets them.
 
     Raises:
-        TypeError: for a `make` that cannot be called, or that makes no module.
+        TypeError: for a `make` that cannot be called, or that does not return a module.
         ValueError: for a head that matches no parameter, or batch normalisations that name different axes.
 
     Examples:
@@ -57,7 +56,7 @@ class Equinox(Network):
     linear: bool = static(default=False)
     start: tuple[Params, State] | None = None
 
-    outputs_first = True  # of the kernels of dense layers
+    outputs_first = True  # in the kernels of dense layers
 
     def __post_init__(self) -> None:
         import equinox as eqx
@@ -67,7 +66,7 @@ class Equinox(Network):
 
     @classmethod
     def of(cls, module: Any, state: State = None, head: str = "*", linear: bool = False) -> Equinox:
-        """Returns a module that arrives trained as a network: runs begin with its weights and statistics.
+        """Returns the network of a trained module: runs start from its weights and statistics.
 
         Args:
             module: the module.
@@ -76,7 +75,7 @@ class Equinox(Network):
             linear: as above.
 
         Raises:
-            TypeError: for what is no module.
+            TypeError: for a value that is not a module.
 
         Examples:
             >>> import equinox as eqx, jax, lamu
@@ -89,7 +88,7 @@ class Equinox(Network):
 
     @property
     def trained(self) -> bool:
-        """Whether the weights were brought along."""
+        """Whether the weights are pretrained."""
         return self.start is not None
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
@@ -97,14 +96,14 @@ class Equinox(Network):
         if self.start is not None:
             return tree.copied(self.start)
         params, state = _values(self.make(key))
-        # Equinox makes doubles wherever JAX may; here parameters are as precise as the data, as everywhere.
+        # Equinox makes float64 arrays where JAX allows them; here parameters have the dtype of the data, as elsewhere.
         double = lambda leaf: leaf.dtype == jnp.dtype("float64")
         return jax.tree.map(lambda leaf: leaf.astype(floating(x)) if double(leaf) else leaf, (params, state))
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, State]:
-        """Returns the module's outputs for every row, and its state: new in training, else as it was."""
+        """Returns the module's outputs for every row, and its state: updated in training, else unchanged."""
         like = _template(self.make)
         module = like.module(params, noisy=key is not None, train=train)
         keys = None
@@ -120,7 +119,7 @@ class Equinox(Network):
 
 
 class _EquinoxTemplate:
-    """What is the same in all modules that a function makes."""
+    """The structure shared by all modules that a function makes."""
 
     def __init__(self, made: PyTree) -> None:
         import equinox as eqx
@@ -144,17 +143,17 @@ class _EquinoxTemplate:
         import equinox as eqx
 
         leaves = [_at(params, path) for path in self._paths]
-        whole = eqx.combine(jax.tree.unflatten(self._structure, leaves), self._rest)
-        whole = eqx.nn.inference_mode(whole, not noisy)
-        count = len(_norms(whole))
+        module = eqx.combine(jax.tree.unflatten(self._structure, leaves), self._rest)
+        module = eqx.nn.inference_mode(module, not noisy)
+        count = len(_norms(module))
         if not count:
-            return whole
-        return eqx.tree_at(lambda tree: [norm.inference for norm in _norms(tree)], whole, [not train] * count)
+            return module
+        return eqx.tree_at(lambda tree: [norm.inference for norm in _norms(tree)], module, [not train] * count)
 
 
 @lru_cache(maxsize=32)
 def _template(make: Callable[[RandomKey], PyTree]) -> _EquinoxTemplate:
-    made = apart(lambda: make(jax.random.key(0)))  # whoever asks first may be inside of a trace
+    made = apart(lambda: make(jax.random.key(0)))  # the first caller may be tracing
     _require_module(made)
     return _EquinoxTemplate(made)
 
@@ -175,7 +174,7 @@ def _values(made: PyTree) -> tuple[Params, State]:
     module, state = made if isinstance(made, tuple) else (made, None)
     leaves = jax.tree.leaves_with_path(eqx.filter(module, eqx.is_inexact_array))
     params = _nested([path for path, _ in leaves], [leaf for _, leaf in leaves])
-    # Arrays of a state may be of a weak type, which the first step would make another one and compile again.
+    # Arrays of a state may have a weak type, which the first step would change, causing a recompilation.
     return params, {index: jnp.asarray(leaf, leaf.dtype) for index, leaf in enumerate(jax.tree.leaves(state))}
 
 
@@ -187,14 +186,14 @@ def _norms(module: PyTree) -> list[PyTree]:
 
 
 def _nested(paths: list[tuple[object, ...]], leaves: list[PyTree]) -> Params:
-    """Returns leaves in dictionaries of dictionaries, by the names along their paths."""
-    whole: Params = {}
+    """Returns leaves in nested dictionaries, by the names along their paths."""
+    root: Params = {}
     for path, leaf in zip(paths, leaves, strict=True):
-        inside = whole
+        inside = root
         for part in path[:-1]:
             inside = inside.setdefault(_name(part), {})
         inside[_name(path[-1])] = leaf
-    return whole
+    return root
 
 
 def _at(params: Params, path: tuple[object, ...]) -> Params:
@@ -204,5 +203,5 @@ def _at(params: Params, path: tuple[object, ...]) -> Params:
 
 
 def _name(part: object) -> str | int:
-    """Returns a step of a path as a key of a dictionary: an attribute's name, an index, or a dictionary's own key."""
+    """Returns an entry of a path as a dictionary key: an attribute's name, an index, or a key."""
     return next(getattr(part, name) for name in ("name", "idx", "key") if hasattr(part, name))

@@ -1,4 +1,4 @@
-"""Modules of Flax (Linen and NNX) as networks."""
+"""Adapters of Flax modules (Linen and NNX)."""
 
 from __future__ import annotations
 
@@ -21,28 +21,27 @@ __all__ = ["NNX", "Linen"]
 
 @record
 class Linen(Network):
-    r"""A Flax Linen module, \(f(\theta, x)\) = `module.apply({"params": θ, **state}, x)`.
+    r"""Adapter of a Flax Linen module, \(f(\theta, x)\) = `module.apply({"params": θ, **state}, x)`.
 
-    The collection `params` is what beliefs are about, under the names that Flax gives it; all others (`batch_stats`,
-    ...) are the network's state, which training passes renew. Random layers draw in passes that are given a key, and
-    in no others.
+    The collection `params` contains the parameters, under their Flax names; all others (`batch_stats`, ...) are the
+    network's state, which training passes update. Random layers draw only in passes with a key.
 
-    The module is told the mode by the arguments that its call has: `use_running_average` and `train`, `training` or
-    `is_training` say whether a pass trains, and `deterministic` whether it has no key. A `train` of a module without a
-    state can only be about noise, and says whether there is a key; of one with a state it is about both, so that such a
-    module cannot predict with noise (`mc_dropout`) by statistics that are held.
+    The mode is passed by the arguments that the module's call has: `use_running_average` and `train`, `training` or
+    `is_training` for training, and `deterministic` for a pass without a key. For a module without a state `train` can
+    only concern noise, and is whether there is a key; for one with a state it concerns both, so that such a module
+    cannot predict with noise (`mc_dropout`) and fixed statistics.
 
-    A module is code: a saved posterior has its name, and who loads it gives the network again,
-    `lamu.load(path, network=...)`. Over a mesh, parameters lie as `nn.with_partitioning` says.
+    A module is code: a saved posterior contains its name, and loading it needs the network,
+    `lamu.load(path, network=...)`. Over a mesh, parameters are partitioned by `nn.with_partitioning`.
 
     Attributes:
-        module: the module, not its class; its call takes `[batch, ...]` and gives `[batch, outputs]`.
+        module: the module, not its class; its call takes `[batch, ...]` and returns `[batch, outputs]`.
         head: the path pattern of the last layer's parameters, in which f is linear, for methods of the last layer.
         linear: whether f is affine in all parameters.
-        variables: what it was trained to, as `module.init` has it; None for fresh weights from every run's own key.
+        variables: the trained variables, as `module.init` returns them; None for initial weights from every run's key.
 
     Raises:
-        TypeError: for what is no Linen module, or variables without `params`.
+        TypeError: for a value that is not a Linen module, or variables without `params`.
         ValueError: for a head that matches no parameter.
 
     Examples:
@@ -64,8 +63,8 @@ class Linen(Network):
         from flax.linen import Module
 
         if not isinstance(self.module, Module):
-            told = f"the class {self.module.__name__}" if isinstance(self.module, type) else repr(self.module)
-            raise TypeError(f"module={told} is no Linen module; give an instance, for instance Linen(Net())")
+            description = f"the class {self.module.__name__}" if isinstance(self.module, type) else repr(self.module)
+            raise TypeError(f"module={description} is no Linen module; give an instance, for instance Linen(Net())")
         if self.variables is not None:
             if "params" not in self.variables:
                 raise TypeError(
@@ -76,11 +75,11 @@ class Linen(Network):
 
     @property
     def trained(self) -> bool:
-        """Whether the weights were brought along."""
+        """Whether the weights are pretrained."""
         return self.variables is not None
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
-        """Returns the parameters and the other collections: the module's own draw, or what it was trained to."""
+        """Returns the parameters and the other collections: initial ones, or the trained ones."""
         if self.variables is None:
             modes = self._modes(stateful=False, noisy=False, train=False)
             variables = _plain(self.module.init({"params": key}, x, **modes))
@@ -92,9 +91,9 @@ class Linen(Network):
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, State]:
-        """Returns the module's outputs, and its collections: new in training, else as they were."""
+        """Returns the module's outputs, and its collections: updated in training, else unchanged."""
         modes = self._modes(stateful=bool(state), noisy=key is not None, train=train)
-        # Streams of other names fall back to this one, each layer with a key of its own.
+        # Streams of other names fall back to this one, with a separate key for each layer.
         rngs = None if key is None else {"params": key}
         variables = {"params": params, **state}
         from flax.errors import ScopeCollectionNotFound
@@ -125,12 +124,12 @@ class Linen(Network):
 
 
 def _said(specs: PyTree) -> dict[str, PartitionSpec]:
-    """Returns the specs of parameters that have one: Flax gives an empty one to all others."""
+    """Returns the specs of parameters that have one, without Flax's empty ones."""
     return {path: spec for path, spec in specs_by_path(specs).items() if len(spec)}
 
 
 def _plain(variables: Params) -> dict[str, Params]:
-    """Returns collections as dictionaries of arrays, without the boxes that say how arrays are sharded."""
+    """Returns collections as dictionaries of arrays, without Flax's boxes of sharding metadata."""
     from flax.core import unfreeze
     from flax.core.meta import unbox
 
@@ -139,25 +138,25 @@ def _plain(variables: Params) -> dict[str, Params]:
 
 @record
 class NNX(Network):
-    r"""A Flax NNX module, made anew from every run's own key, or one that arrives trained.
+    r"""Adapter of a Flax NNX module: initialised from every run's key, or already trained.
 
-    Its `nnx.Param` are what beliefs are about, under the module's own names; all other variables (`nnx.BatchStat`, ...)
-    are the network's state, which training passes renew. Random layers draw in passes that are given a key, and in no
-    others: the streams inside the module are not looked at. Passes that train compute batch statistics, all others use
-    them. The module itself is never changed.
+    Its `nnx.Param` are the parameters, under the module's own names; all other variables (`nnx.BatchStat`, ...) are the
+    network's state, which training passes update. Random layers draw only in passes with a key: the streams inside the
+    module are ignored. Passes that train compute batch statistics, all others use them. The module itself is never
+    changed.
 
-    It is code: a saved posterior has its name, and who loads it gives the network again,
-    `lamu.load(path, network=...)`. Over a mesh, parameters lie as `nnx.with_partitioning` says.
+    It is code: a saved posterior contains its name, and loading it needs the network, `lamu.load(path, network=...)`.
+    Over a mesh, parameters are partitioned by `nnx.with_partitioning`.
 
     Attributes:
-        make: what makes the module of `nnx.Rngs`; its call takes `[batch, ...]` and gives `[batch, outputs]`. One more
-            is made at the beginning, for its structure.
+        make: a function of `nnx.Rngs` that makes the module, whose call takes `[batch, ...]` and returns
+            `[batch, outputs]`. It is called once at the beginning, for the module's structure.
         head: the path pattern of the last layer's parameters, in which f is linear, for methods of the last layer.
         linear: whether f is affine in all parameters.
-        start: parameters and state that every run begins with; `NNX.of` sets them.
+        start: parameters and state that every run starts from; `NNX.of` sets them.
 
     Raises:
-        TypeError: for a `make` that cannot be called, or that makes no module.
+        TypeError: for a `make` that cannot be called, or that does not return a module.
         ValueError: for a head that matches no parameter.
 
     Examples:
@@ -184,7 +183,7 @@ class NNX(Network):
 
     @classmethod
     def of(cls, module: Any, head: str = "*", linear: bool = False) -> NNX:
-        """Returns a module that arrives trained as a network: runs begin with its weights and statistics.
+        """Returns the network of a trained module: runs start from its weights and statistics.
 
         Args:
             module: the module; it is copied.
@@ -192,7 +191,7 @@ class NNX(Network):
             linear: as above.
 
         Raises:
-            TypeError: for what is no module.
+            TypeError: for a value that is not a module.
 
         Examples:
             >>> from flax import nnx
@@ -205,13 +204,13 @@ class NNX(Network):
 
         if not isinstance(module, nnx.Module):
             raise TypeError(f"{module!r} is no NNX module; give the trained module, for instance NNX.of(net)")
-        own = nnx.clone(module)
-        _, params, _, state, _ = _split(own)
-        return cls(lambda rngs: nnx.clone(own), head, linear, (nnx.to_pure_dict(params), nnx.to_pure_dict(state)))
+        copy = nnx.clone(module)
+        _, params, _, state, _ = _split(copy)
+        return cls(lambda rngs: nnx.clone(copy), head, linear, (nnx.to_pure_dict(params), nnx.to_pure_dict(state)))
 
     @property
     def trained(self) -> bool:
-        """Whether the weights were brought along."""
+        """Whether the weights are pretrained."""
         return self.start is not None
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
@@ -226,7 +225,7 @@ class NNX(Network):
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, State]:
-        """Returns the module's outputs, and its other variables: new in training, else as they were."""
+        """Returns the module's outputs, and its other variables: updated in training, else unchanged."""
         from flax import nnx
 
         like = _template(self.make)
@@ -241,7 +240,7 @@ class NNX(Network):
 
 
 class _NNXTemplate(NamedTuple):
-    """What is the same in all modules that a function makes, and parameters for their names."""
+    """The structure shared by all modules that a function makes, with parameters for their names."""
 
     definition: PyTree
     params: Params
@@ -254,7 +253,7 @@ class _NNXTemplate(NamedTuple):
 def _template(make: Callable[[Any], Any]) -> _NNXTemplate:
     from flax import nnx
 
-    module = apart(lambda: _made(make, 0))  # whoever asks first may be inside of a trace
+    module = apart(lambda: _made(make, 0))  # the first caller may be tracing
     if not isinstance(module, nnx.Module):
         raise TypeError(f"make gave a {type(module).__name__}, no NNX module; return the module")
     definition, params, streams, _, constants = _split(module)
@@ -264,7 +263,7 @@ def _template(make: Callable[[Any], Any]) -> _NNXTemplate:
 
 
 def _made(make: Callable[[Any], Any], seed: RandomKey | int) -> Any:
-    """Returns a new module, whose parameters lie on one device until a run lays them over a mesh."""
+    """Returns a new module with its parameters on one device, until a run partitions them."""
     from flax import nnx
 
     eager = getattr(nnx, "use_eager_sharding", None)  # since flax 0.12
@@ -279,7 +278,7 @@ def _split(module: PyTree) -> tuple[PyTree, ...]:
 
 
 def _seeded(streams: PyTree, key: RandomKey | None) -> PyTree:
-    """Returns the streams from their beginnings, variables of this trace; each with its own key where one is given."""
+    """Returns the reset streams as variables of this trace, with their own keys where a key is given."""
     leaves, structure = jax.tree.flatten(streams)
     if key is not None:
         keyed = lambda leaf: jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)

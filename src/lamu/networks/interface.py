@@ -1,4 +1,4 @@
-"""Base classes of networks, of those around another one, and of normalisers; adapters of other objects."""
+"""Base classes of networks, network wrappers and normalisers, and adapters of other objects."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ __all__ = [
 
 
 class Network(ABC):
-    r"""A function \(f(\theta, x)\), with a state beside its parameters where it has one (batch statistics).
+    r"""Base class of networks: functions \(f(\theta, x)\), optionally with a state (batch statistics).
 
     Parameters and state are plain nested dictionaries with stable names, because priors, frozen leaves and saved files
     address leaves by path.
 
-    Outside of training no row may see another, nor how many there are: predictions and sums over many rows take some of
-    them at a time.
+    Outside of training the outputs of a row must not depend on other rows or their number: predictions and sums over
+    many rows process chunks of rows.
 
-    A network of one's own needs `init` and `apply` alone. It need not even inherit from this class: `lamu.Model` takes
-    any object with the two, and asks it for the facts below where it has them (`lamu.networks.interface`).
+    A custom network needs only `init` and `apply`, and need not inherit from this class: `lamu.Model` takes any object
+    with both methods, and reads the attributes below where it has them.
 
     Attributes:
         linear: whether f is linear (affine) in its parameters, for every x.
         head: the path pattern of the last layer's weights, in which f is linear, for methods of the last layer.
-        masked: whether rows meet in training (batch statistics). `apply` then takes a last argument `mask`, one for a
-            real row and zero for a padded one, shape `[batch]`, or None where every row is real.
+        masked: whether rows interact in training (batch statistics). `apply` then takes a last argument `mask`, one for
+            a real row and zero for a padded one, shape `[batch]`, or None where every row is real.
         codes: the indices of the columns of x that are codes of categories, or `...` for all of them;
-            `Model.standardised` leaves those as they are.
-        trained: whether `init` returns weights that somebody has trained.
+            `Model.standardised` does not change those.
+        trained: whether `init` returns pretrained weights.
 
     Examples:
         >>> import jax.numpy as jnp, lamu
@@ -70,7 +70,7 @@ class Network(ABC):
 
     @property
     def name(self) -> str:
-        """What the network is called in messages."""
+        """The name of the network in messages."""
         return type(self).__name__
 
     @abstractmethod
@@ -88,15 +88,15 @@ class Network(ABC):
             state: the state, `{}` where there is none.
             x: inputs `[batch, ...]`.
             key: for random layers; None where the pass is deterministic.
-            train: training mode (batch statistics are computed, not used).
-            mask: given to `masked` networks alone, which rows are real.
+            train: training mode, in which batch statistics are computed.
+            mask: which rows are real, for `masked` networks alone.
         """
 
     def partially_applied(self, params: Params, first: Array) -> Params | None:
         r"""Returns parameters at which this network is \(b \mapsto f(\theta, (a, b))\), for fixed first inputs a.
 
-        None, the default, where it has none. Who evaluates f for many b at one a asks for them, so that what reads a
-        alone is evaluated once.
+        None, the default, where there are none. Callers that evaluate f for many b at one a use it to compute the part
+        that depends on a alone once.
 
         Args:
             params: θ.
@@ -105,13 +105,13 @@ class Network(ABC):
         del params, first
 
     def partition_specs(self, x: Array, outputs: int) -> Mapping[str, PartitionSpec]:
-        """Returns how parameters lie over a mesh, a `PartitionSpec` by path pattern.
+        """Returns the partitioning of the parameters over a mesh, a `PartitionSpec` by path pattern.
 
-        The belief, momenta and gradients lie as the parameters do. Parameters without one, by default all, lie as
-        `lamu.fit` says.
+        The belief, momenta and gradients are partitioned like the parameters. Parameters without a spec, by default
+        all, are partitioned as described in `lamu.fit`.
 
         Args:
-            x: inputs `[batch, ...]`, as `init` has them.
+            x: inputs `[batch, ...]`, as for `init`.
             outputs: the width of the outputs.
         """
         del x, outputs
@@ -119,12 +119,12 @@ class Network(ABC):
 
 
 class Normaliser:
-    """What stands between a layer and its activation, as `MLP(normalise=...)` and `ConvNet(normalise=...)` take it.
+    """Base class of normalisers between a layer and its activation, for `MLP(normalise=...)` and other networks.
 
-    The base class scales and shifts each feature, and normalises nothing.
+    The base class scales and shifts each feature, without normalisation.
 
     Attributes:
-        masked: whether rows meet in training; False for one that looks at every row by itself.
+        masked: whether rows interact in training; False for a normaliser of single rows.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -142,7 +142,7 @@ class Normaliser:
     masked: bool = True
 
     def init(self, features: int, dtype: DTypeLike) -> tuple[Params, State]:
-        """Returns parameters and state for that many features, two plain dictionaries: scale and bias, and no state."""
+        """Returns parameters (scale and bias) and state (none) for a number of features, as plain dictionaries."""
         return {"scale": jnp.ones(features, dtype), "bias": jnp.zeros(features, dtype)}, {}
 
     def apply(self, params: Params, state: State, x: Array, train: bool, mask: Array | None) -> tuple[Array, State]:
@@ -151,7 +151,7 @@ class Normaliser:
         Args:
             params: the parameters.
             state: the state.
-            x: what the layer gave.
+            x: the outputs of the layer.
             train: training mode.
             mask: one for a real row and zero for a padded one, `[batch]`; None where every row is real.
         """
@@ -162,20 +162,20 @@ class Normaliser:
 def outputs(
     network: Network, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None
 ) -> tuple[Array, State]:
-    """Returns a network's outputs and new state; the mask goes to those that declare `masked`."""
-    # A network's products have the device's own precision, a linear map's all their digits.
-    given = (mask,) if network.masked else ()
+    """Returns a network's outputs and new state; passes the mask to networks that declare `masked`."""
+    # A network's products have the device's default precision, a linear map's full precision.
+    mask_argument = (mask,) if network.masked else ()
     if network.linear:
-        return network.apply(params, state, x, key, train, *given)
+        return network.apply(params, state, x, key, train, *mask_argument)
     with network_products():
-        return network.apply(params, state, x, key, train, *given)
+        return network.apply(params, state, x, key, train, *mask_argument)
 
 
 T = TypeVar("T")
 
 
 def require_make(make: object, module: type, adapter: str, argument: str) -> None:
-    """Raises a TypeError for what cannot make modules."""
+    """Raises a TypeError for a value that cannot make modules."""
     if isinstance(make, module):
         name = type(make).__name__
         raise TypeError(
@@ -191,25 +191,25 @@ def require_make(make: object, module: type, adapter: str, argument: str) -> Non
 
 
 def specs_by_path(specs: Mapping[str, PyTree]) -> dict[str, PartitionSpec]:
-    """Returns the `PartitionSpec`s of a tree by path, in the order of the mapping, which `jax.tree` would sort."""
-    found = {}
+    """Returns the `PartitionSpec`s of a tree by path, in the order of the mapping (`jax.tree` would sort them)."""
+    by_path = {}
     for name, part in specs.items():
         flat = jax.tree_util.tree_flatten_with_path(part, is_leaf=lambda node: isinstance(node, PartitionSpec))[0]
         for path, spec in flat:
-            found["/".join((name, *filter(None, [jax.tree_util.keystr(path, simple=True, separator="/")])))] = spec
-    return found
+            by_path["/".join((name, *filter(None, [jax.tree_util.keystr(path, simple=True, separator="/")])))] = spec
+    return by_path
 
 
 def apart(make: Callable[[], T]) -> T:
-    """Returns what a function makes in a thread of its own, which shares no trace with who asks inside of one."""
+    """Calls a function in a separate thread, outside of any JAX trace of the caller."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(make).result()
 
 
 def adapted(network: Any) -> Network:
-    """Returns an object with `init` and `apply` as a network."""
-    # A record (`lamu.record.record`) stays a part of the pytree, and is saved with a posterior. Any other object is a
-    # constant of what is compiled; who loads a posterior of it gives it again, `lamu.load(path, network=...)`.
+    """Adapts an object with `init` and `apply` as a network."""
+    # A record (`lamu.record.record`) is a part of the pytree, and is saved with a posterior. Any other object is a
+    # static argument of compiled functions; loading a posterior needs it again, `lamu.load(path, network=...)`.
     opaque = jax.tree_util.all_leaves([network])
     if isinstance(network, Network) and not opaque:
         return network
@@ -228,20 +228,20 @@ def adapted(network: Any) -> Network:
 
 
 def _adapter(module: object) -> str:
-    """Returns the name of the adapter for a module, by the packages of its classes, none of which is imported."""
+    """Returns the name of the adapter for a module, by the package of its classes, without importing any."""
     packages = {".".join(each.__module__.split(".")[:2]) for each in type(module).__mro__}
     known = {"torch.nn": "Torch", "flax.linen": "Linen", "flax.nnx": "NNX.of", "equinox._module": "Equinox.of"}
     return next((f"{known[each]}(module)" for each in known if each in packages), "Linen, NNX, Equinox or Torch")
 
 
 def _fact(name: str) -> property:
-    """Returns a property that forwards a fact of the base, which an object of one's own need not declare."""
+    """Returns a property that forwards an attribute of the base, with a default for custom objects without it."""
     return property(lambda self: getattr(self.base, name, getattr(Network, name)))
 
 
 @record
 class NetworkWrapper(Network):
-    """A network that holds another one as its `base`: it forwards every fact and pass to it, with changed inputs."""
+    """Base class of network wrappers: forwards attributes and passes to `base`, with changed inputs."""
 
     base: Network | Any
 
@@ -259,7 +259,7 @@ class NetworkWrapper(Network):
         return self.base.name
 
     def inputs(self, x: Array) -> Array:
-        """Returns the inputs that the base sees."""
+        """Returns the inputs of the base."""
         return x
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
@@ -271,13 +271,13 @@ class NetworkWrapper(Network):
         return outputs(self.base, params, state, self.inputs(x), key, train, mask)
 
     def partition_specs(self, x: Array, outputs: int) -> Mapping[str, PartitionSpec]:
-        own = getattr(self.base, "partition_specs", None)
-        return {} if own is None else own(self.inputs(x), outputs)
+        method = getattr(self.base, "partition_specs", None)
+        return {} if method is None else method(self.inputs(x), outputs)
 
 
 @record
 class _Adapted(NetworkWrapper):
-    """A record of one's own."""
+    """Adapter of a custom record."""
 
     def __post_init__(self) -> None:
         pass
@@ -295,6 +295,6 @@ class _Adapted(NetworkWrapper):
 
 @record
 class _OpaqueNetwork(_Adapted):
-    """An object that is no pytree."""
+    """Adapter of a custom object that is not a pytree."""
 
     base: Any = given()

@@ -1,4 +1,4 @@
-"""Features whose inner products are a kernel's values, for a linear model that behaves as a Gaussian process."""
+"""Kernel features (Nyström approximation), with which a linear model approximates a Gaussian process."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["KernelFeatures", "LaplaceKernel", "Matern"]
 # .716, german_credit (0) from .494 to .491, wine_red (0) from .8745 to .8736; of four others it moved by less than
 # .001. The numbers were not varied one by one.
 _FEATURES, _LANDMARKS = 256, 800
-_JUDGES = 500  # rows whose errors of leaving one out choose the length-scale
-_LENGTHS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the median distance
+_JUDGES = 500  # rows whose leave-one-out errors choose the length-scale
+_LENGTHS = (0.25, 0.5, 1.0, 2.0, 4.0)  # multiples of the median distance
 _RIDGES = (0.001, 0.01, 0.1, 1.0)  # not measured: decades around the noise of standardised targets
-_NOTHING = 1e-6  # eigenvalues below it are rounding
+_NOTHING = 1e-6  # eigenvalues below it are rounding errors
 
 
 @record
 class Matern:
-    """The Matérn kernel of smoothness 3/2: functions with a derivative, the same in all directions."""
+    """The isotropic Matérn kernel of smoothness 3/2, for differentiable functions."""
 
     # \[ k = (1 + \sqrt3 r)\, e^{-\sqrt3 r}, \quad r = \lVert z - z' \rVert_2 / \ell \]
 
@@ -38,13 +38,13 @@ class Matern:
     def between(self, z: Array, landmarks: Array, length: Array) -> Array:
         """Returns the kernel of inputs and landmarks, `[batch, landmarks]`."""
         squared = jnp.sum(z**2, axis=1)[:, None] + jnp.sum(landmarks**2, axis=1)[None] - 2 * z @ landmarks.T
-        r = 3**0.5 * jnp.sqrt(jnp.maximum(squared, 1e-12)) / length  # a root at zero has no derivative
+        r = 3**0.5 * jnp.sqrt(jnp.maximum(squared, 1e-12)) / length  # the root at zero has no derivative
         return (1 + r) * jnp.exp(-r)
 
 
 @record
 class LaplaceKernel:
-    """The product of an exponential kernel in each input: rough functions that follow the axes, as those of trees."""
+    """The product of exponential kernels of each input, for rough axis-aligned functions, like those of trees."""
 
     # \[ k = e^{-r}, \quad r = \lVert z - z' \rVert_1 / \ell \]
     #
@@ -59,7 +59,7 @@ class LaplaceKernel:
     def between(self, z: Array, landmarks: Array, length: Array) -> Array:
         """Returns the kernel of inputs and landmarks, `[batch, landmarks]`."""
 
-        # One input at a time: all differences at once would be the kernel's size times the inputs.
+        # One input at a time: all differences at once would take the kernel's size times the number of inputs.
         def further(total: Array, columns: tuple[Array, Array]) -> tuple[Array, None]:
             mine, theirs = columns
             return total + jnp.abs(mine[:, None] - theirs[None]), None
@@ -116,15 +116,15 @@ class KernelFeatures:
 
         Args:
             z: scaled training inputs, `[N, inputs]`.
-            y: what is predicted, by which they are chosen, `[N, targets]`.
-            features: how many, at most.
-            landmarks: how many rows are landmarks, at most.
-            seed: of which.
+            y: targets, by which kernel and length are chosen, `[N, targets]`.
+            features: the largest number of features.
+            landmarks: the largest number of landmarks.
+            seed: of the choice of landmarks.
 
         Raises:
             ValueError: for y with another number of rows.
         """
-        from threadpoolctl import threadpool_limits  # which scikit-learn needs, too
+        from threadpoolctl import threadpool_limits  # a dependency of scikit-learn
 
         z, y = np.asarray(z, np.float64), np.asarray(y, np.float64)
         if y.ndim != 2 or len(y) != len(z):
@@ -132,7 +132,7 @@ class KernelFeatures:
         order = np.random.default_rng(seed).permutation(len(z))[:landmarks]
         z, y = z[order], y[order]
         judged, tried = slice(_JUDGES), []
-        # Several threads take longer over matrices of this size than one, and many times as long beside other work.
+        # For matrices of this size several threads take longer than one, and many times as long under other load.
         with threadpool_limits(1, "blas"):
             for kernel in _KERNELS:
                 distance = _distances(z, z, kernel.metric)
@@ -151,7 +151,7 @@ class KernelFeatures:
 
     @property
     def count(self) -> int:
-        """How many features there are."""
+        """The number of features."""
         return self.projection.shape[1]
 
     def read(self, z: Any) -> Array:
@@ -175,7 +175,7 @@ def _distances(a: np.ndarray, b: np.ndarray, metric: Any) -> np.ndarray:
 
 
 def _left_out(kernel: np.ndarray, y: np.ndarray) -> float:
-    """Returns the smallest mean squared error, over ridges, of rows left out one at a time."""
+    """Returns the smallest leave-one-out mean squared error over the ridges."""
     y = (y - y.mean(axis=0)) / np.maximum(y.std(axis=0), 1e-12)
     values, vectors = np.linalg.eigh(kernel)
     rotated = vectors.T @ y

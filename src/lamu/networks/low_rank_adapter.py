@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA): small parameters beside the frozen weights of a network that has been trained."""
+"""Low-rank adapters (LoRA) of the frozen weights of a trained network, and safetensors files."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["LowRankAdapter", "read_safetensors", "write_safetensors"]
 
 
 def read_safetensors(path: str | Path) -> Params:
-    """Returns the arrays of a safetensors file as nested dictionaries, split at the dots of their names.
+    """Reads the arrays of a safetensors file as nested dictionaries, split at the dots of their names.
 
-    Every network takes them, `model.starting_at({"network": weights, "likelihood": {}})`, where the names are its own:
-    those of `lamu.tree.paths(posterior.mean["network"])`. The adapters take them too, for instance
+    Any network can start from them, `model.starting_at({"network": weights, "likelihood": {}})`, if the names are those
+    of `lamu.tree.paths(posterior.mean["network"])`. The adapters take them too, for instance
     `Trained(function, weights)` and `Linen(module, variables={"params": weights})`; a PyTorch module loads them itself,
     `module.load_state_dict(safetensors.torch.load_file(path))`.
 
@@ -51,7 +51,7 @@ def read_safetensors(path: str | Path) -> Params:
         raise FileNotFoundError(f"there is no file {str(path)!r}")
     try:
         arrays = numpy.load_file(path)
-    except Exception as error:  # the library raises a class of its own, by the place where reading stops
+    except Exception as error:  # the library raises various classes of its own
         raise ValueError(f"{str(path)!r} is no safetensors file: {error}") from error
     return tree.nested(arrays, ".")
 
@@ -95,28 +95,28 @@ def _library() -> Any:
 @record
 @sized
 class LowRankAdapter(NetworkWrapper):
-    r"""A trained network whose weights stay frozen, with a low-rank correction of each as the parameters.
+    r"""Low-rank adaptation of a trained network: its weights are frozen, and low-rank corrections are the parameters.
 
     \[ W = W_0 + \frac{s}{\sqrt{r\,m}}\, D U, \qquad D \in \mathbb{R}^{m \times r},\; U \in \mathbb{R}^{r \times n} \]
 
     The parameters are `low_rank/<path>/down` (D) and `low_rank/<path>/up` (U) for each adapted weight, and
-    `full/<path>` for weights that are trained whole. Everything else is a constant: it is in no gradient, no belief and
-    no prior. Adapted are the weights of at least two axes whose correction has fewer numbers than they have. A kernel
-    of more axes is a matrix, split where its two sides are the shortest: `[height, width, in, out]` between `in` and
-    `out`, PyTorch's `[out, in, height, width]` after `out`.
+    `full/<path>` for weights that are trained in full. All other weights are constants, without gradient, belief and
+    prior. Weights of at least two axes are adapted where the correction has fewer numbers than the weight. A kernel of
+    more axes is reshaped to a matrix, split where its two sides are the shortest: `[height, width, in, out]` between
+    `in` and `out`, PyTorch's `[out, in, height, width]` after `out`.
 
-    U starts at zero, so the outputs are at first those of the base; D starts as standard normal. The scale is such that
-    under the prior `Normal(1.0)` on D and U an entry of the correction has the standard deviation \(s / \sqrt{m}\),
-    whatever the rank.
+    U starts at zero, so the initial outputs are those of the base; D starts as standard normal. The scale is such that
+    under the prior `Normal(1.0)` on D and U an entry of the correction has the standard deviation \(s / \sqrt{m}\), for
+    any rank.
 
     Attributes:
         base: the trained network.
         rank: r, the columns of D.
         at: the path pattern, or patterns, of the weights to adapt, for instance `"*attention*"`.
-        full: the path pattern, or patterns, of weights to train whole, for instance those of a last layer, `"head/*"`.
+        full: the path pattern, or patterns, of weights to train in full, for instance a last layer's, `"head/*"`.
         scale: s, the size of a correction.
         weights: the frozen weights \(W_0\), for instance `posterior.mean["network"]`; those of the base where None.
-        state: the state beside them, for instance `posterior.network_state`; that of the base where None.
+        state: the network state, for instance `posterior.network_state`; that of the base where None.
 
     Raises:
         ValueError: for a rank below 1, a scale that is not positive, a base without trained weights, or a pattern that
@@ -162,21 +162,21 @@ class LowRankAdapter(NetworkWrapper):
 
     @property
     def linear(self) -> bool:
-        """No: outputs are of second degree in the factors."""
+        """False: outputs are quadratic in the factors."""
         return False
 
     @property
     def trained(self) -> bool:
-        """Whether weights that somebody has trained come with it: they always do."""
+        """True: the weights are pretrained."""
         return True
 
     @property
     def head(self) -> str:
-        """The base's last layer where it is trained whole; else f is linear in no layer's parameters alone."""
+        """The base's last layer where it is trained in full; else f is not linear in the parameters of any layer."""
         return f"full/{self.base.head}" if self.base.head in self.full else "*"
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
-        """Returns D, standard normal, and U, zero, for every adapted weight; weights trained whole; and the state."""
+        """Returns standard normal D and zero U for every adapted weight, weights trained in full, and the state."""
         weights, state = self._trained(x, outputs)
         weights, state = self.weights or weights, self.state or state
         tree.require_matches(self.full, weights)
@@ -227,11 +227,11 @@ class LowRankAdapter(NetworkWrapper):
         return tree.map_with_path(corrected, weights)
 
     def _trained(self, x: Inputs, outputs: int) -> tuple[Params, State]:
-        """Returns the base's own weights and state, which for a trained base are the same for every key."""
+        """Returns the base's weights and state, which for a trained base do not depend on a key."""
         return self.base.init(jax.random.key(0), jnp.asarray(x), outputs)
 
     def _adapts(self, path: str, leaf: PyTree) -> bool:
-        """Whether a weight gets a correction: it is asked for, is a matrix or more, and the correction is smaller."""
+        """Whether a weight gets a correction: it matches, has two or more axes, and the correction is smaller."""
         shape = jnp.shape(leaf)
         if len(shape) < 2 or not _matches(path, self.at):
             return False
@@ -254,7 +254,7 @@ def _sides(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def _whole(network: Any) -> Any:
-    """Returns a base with what it holds frozen among its parameters: here all of them are held."""
+    """Returns a base with its frozen parameters among the others, since here all are frozen."""
     if hasattr(network, "whole"):
         return network.whole
     return replace(network, base=_whole(network.base)) if isinstance(network, NetworkWrapper) else network

@@ -1,4 +1,4 @@
-"""Networks of dense layers: a linear map, and the multilayer perceptron."""
+"""Networks of dense layers: linear maps and multilayer perceptrons."""
 
 from __future__ import annotations
 
@@ -51,22 +51,22 @@ def initial_weights(activation: str) -> Callable[..., Array]:
 
 
 class Normalised(Network):
-    """Base class of networks whose layers have a normaliser before or behind their activation."""
+    """Base class of networks with a normaliser before or after their activations."""
 
     activation: str
     normalise: Normaliser | Any
 
     @property
     def masked(self) -> bool:
-        """Whether rows meet, so that it matters which are padding."""
+        """Whether rows interact in training, so that padded rows must be masked."""
         return self.normalise is not None and self.normalise.masked
 
     def __post_init__(self) -> None:
         require_activation(self.activation)
         # A class has the methods too.
-        given = self.normalise
-        if given is not None and (isinstance(given, type) or not isinstance(given, Normaliser)):
-            raise TypeError(f"normalise={given!r} is no normaliser; give for instance BatchNorm()")
+        normaliser = self.normalise
+        if normaliser is not None and (isinstance(normaliser, type) or not isinstance(normaliser, Normaliser)):
+            raise TypeError(f"normalise={normaliser!r} is no normaliser; give for instance BatchNorm()")
 
 
 @record
@@ -74,22 +74,22 @@ class Normalised(Network):
 class MLP(Normalised):
     r"""A multilayer perceptron, \(f(x) = W_L\, a(\dots a(W_1 x + b_1) \dots) + b_L\).
 
-    Inputs of any shape are flattened. Parameters stand at `layers/i/kernel` and `layers/i/bias`. Kernels start as He
-    normals for the rectifiers, Glorot (Xavier) normals for tanh, biases at zero.
+    Inputs of any shape are flattened. Parameters are at `layers/i/kernel` and `layers/i/bias`. Kernels are initialised
+    with He normals for the rectifiers and Glorot (Xavier) normals for tanh, biases with zero.
 
-    With a normaliser a hidden layer is \(a(\mathrm{norm}_i(W_i h))\), without a bias of its own: the normaliser has
-    one. Its parameters and state stand at `norms/i/...`.
+    With a normaliser a hidden layer is \(a(\mathrm{norm}_i(W_i h))\), without a bias, since the normaliser has one. Its
+    parameters and state are at `norms/i/...`.
 
     Attributes:
         widths: the widths of the hidden layers; the input and output widths come from data and likelihood.
         activation: "relu", "tanh", "gelu", "silu" or "erf".
-        normalise: what stands before every activation, for instance `BatchNorm()`; None for nothing.
-        dropout: noise on the units after every activation, `Dropout(0.1)` or `GaussianDropout(0.1)`, in passes that are
-            given a key; None for nothing.
+        normalise: the normaliser before every activation, for instance `BatchNorm()`; None for none.
+        dropout: noise on the units after every activation, `Dropout(0.1)` or `GaussianDropout(0.1)`, in passes with a
+            key; None for none.
 
     Raises:
         ValueError: for a width that is not a positive integer, or an unknown activation.
-        TypeError: for a `normalise` that is no normaliser, or a `dropout` that is no noise.
+        TypeError: for a `normalise` that is not a normaliser, or a `dropout` that is not unit noise.
 
     Examples:
         >>> import jax, jax.numpy as jnp
@@ -117,7 +117,7 @@ class MLP(Normalised):
         require_noise(self.dropout)
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
-        """Returns fresh parameters for inputs like `x`, and the normalisers' state; empty where there is none."""
+        """Returns initial parameters for inputs like `x`, and the normalisers' state; empty where there is none."""
         sizes, dtype = (_inputs(x), *self.widths, outputs), floating(x)
         if self.normalise is None:
             return _init(key, sizes, (True,) * (len(sizes) - 1), self.activation, dtype), {}
@@ -142,18 +142,18 @@ class MLP(Normalised):
         return _dense(layers[-1], hidden), norm.state
 
     def partially_applied(self, params: Params, first: Array) -> Params | None:
-        """Returns parameters with what the first inputs add to the first layer in its bias.
+        """Returns parameters with the contribution of the first inputs added to the first layer's bias.
 
-        None for a subclass with an `apply` of its own.
+        None for a subclass that overrides `apply`.
         """
         return _partially_applied(params, first) if type(self).apply is MLP.apply else None
 
 
 @record
 class Linear(Network):
-    r"""A linear map, \(f(x) = W x + b\): with it, a model is a generalised linear model.
+    r"""A linear map, \(f(x) = W x + b\), for generalised linear models.
 
-    Parameters stand at `layers/0/kernel` and `layers/0/bias`.
+    Parameters are at `layers/0/kernel` and `layers/0/bias`.
 
     Attributes:
         bias: whether there is an intercept b.
@@ -172,7 +172,7 @@ class Linear(Network):
     head = "*"
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
-        """Returns fresh parameters for inputs like `x`, and the empty state."""
+        """Returns initial parameters for inputs like `x`, and the empty state."""
         return _init(key, (_inputs(x), outputs), (self.bias,), "tanh", floating(x)), {}
 
     def apply(
@@ -183,15 +183,15 @@ class Linear(Network):
         return _dense(layer, _flat(x, params)), state
 
     def partially_applied(self, params: Params, first: Array) -> Params | None:
-        """Returns parameters with what the first inputs add to the outputs in the bias.
+        """Returns parameters with the contribution of the first inputs added to the bias.
 
-        None for a subclass with an `apply` of its own.
+        None for a subclass that overrides `apply`.
         """
         return _partially_applied(params, first) if type(self).apply is Linear.apply else None
 
 
 def dense_layer(draw: Callable[..., Array], key: RandomKey, inputs: int, outputs: int, dtype: DTypeLike) -> Params:
-    """Returns the kernel of a dense layer, drawn, and its bias, zero."""
+    """Returns a random kernel and a zero bias of a dense layer."""
     return {"kernel": draw(key, (inputs, outputs), dtype), "bias": jnp.zeros(outputs, dtype)}
 
 
@@ -209,7 +209,7 @@ def _init(
         used += 1
         if bias:
             layers[index]["bias"] = jnp.zeros(shape[1], dtype)
-            used += 1  # Flax's `Linear` takes a key for the bias too, and the same weights are to come of the same key
+            used += 1  # Flax's `Linear` uses a key for the bias too, and the same key should give the same weights
     return {"layers": layers}
 
 
@@ -242,7 +242,7 @@ def _inputs(x: Array) -> int:
 
 
 def is_dense(network: object) -> bool:
-    """Whether a network has dense layers alone: their weights tell its inputs, and a row uses each of them once."""
+    """Whether a network has dense layers alone: their weights determine its inputs, and a row uses each once."""
     while isinstance(network, Standardised):
         network = network.base
     return isinstance(network, Linear | MLP)

@@ -1,4 +1,4 @@
-"""Normalisation layers: batch normalisation over real rows, filter response and groups."""
+"""Normalisation layers: batch, filter-response and group normalisation."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["BatchNorm", "FilterResponse", "GroupNorm", "NormaliserPass"]
 
 @record
 class BatchNorm(Normaliser):
-    r"""Batch normalisation: each feature with the mean and variance of its batch, then scaled and shifted.
+    r"""Batch normalisation: normalises each feature by the mean and variance of its batch, then scales and shifts it.
 
     \[ y = \gamma\, \frac{x - \hat m}{\sqrt{\hat v + \epsilon}} + \beta, \qquad
        m \leftarrow \alpha m + (1 - \alpha) \hat m, \quad v \leftarrow \alpha v + (1 - \alpha) \hat v \]
 
-    In training \(\hat m\) and \(\hat v\) (biased, a mean of squares) are the batch's, over its real rows and all their
-    positions: padded rows count nothing, and a batch without a real row leaves the state alone. Otherwise they are the
-    running m and v, so that a prediction for a row does not depend on the rows beside it. Weights of rows play no part.
+    In training \(\hat m\) and \(\hat v\) (biased, a mean of squares) are those of the batch, over its real rows and all
+    their positions: padded rows are ignored, and a batch without a real row does not change the state. Otherwise they
+    are the running m and v, so that a prediction for a row does not depend on other rows. Weights of rows are ignored.
     Parameters are `scale` (γ, from one) and `bias` (β, from zero), the state `mean` (from zero) and `var` (from one).
 
-    Rows of a batch are not independent here, so what needs every row's own gradient (`vogn`) refuses such a network.
-    Samplers never train: to them the running statistics stay what they were at the start.
+    Rows of a batch are not independent, so methods that need the gradient of every row (`vogn`) refuse such a network.
+    Samplers never use training mode: the running statistics stay at their initial values.
 
     Attributes:
         momentum: α.
@@ -70,7 +70,7 @@ class BatchNorm(Normaliser):
         if train:
             rows = jnp.ones(x.shape[0], bool) if mask is None else mask > 0
             real = rows.reshape(-1, *[1] * (x.ndim - 1))
-            # Zeros in the place of padding, so that nonsense there spoils no gradient.
+            # Padded rows are set to zero, so that their values cannot make gradients NaN.
             x = jnp.where(real, x, jnp.zeros_like(x))
             now, present = _moments(x, real)
             rate = (1.0 - self.momentum) * present
@@ -80,7 +80,7 @@ class BatchNorm(Normaliser):
 
 
 def _moments(x: Array, real: Array) -> tuple[dict[str, Array], Array]:
-    """Returns the real rows' mean and variance, and one, or zero where there is no real row."""
+    """Returns the real rows' mean and variance, and one where there is a real row, else zero."""
     axes = tuple(range(x.ndim - 1))
     count = jnp.sum(real.astype(x.dtype))
     size = jnp.maximum(count, 1.0) * math.prod(x.shape[1:-1])
@@ -95,19 +95,19 @@ def _along(feature: Array, x: Array) -> Array:
 
 @record
 class FilterResponse(Normaliser):
-    r"""Filter-response normalisation: each feature of a row over the root of its mean square, scaled and shifted.
+    r"""Filter-response normalisation: divides each feature of a row by its root mean square, scales and shifts it.
 
     \[ y_{np} = \gamma\, \frac{x_{np}}{\sqrt{\tfrac1P \sum_{p'} x_{np'}^2 + \epsilon}} + \beta \]
 
-    over the P positions of row n. No row meets another and there is no state, so that every algorithm takes such a
-    network as it is: rows have gradients of their own, and a chain samples one fixed density. Parameters are `scale`
-    (γ, from one) and `bias` (β, from zero). The threshold of the paper's activation is left to the activation.
+    over the P positions of row n. Rows are independent and there is no state, so that every algorithm supports such a
+    network: each row has its own gradient, and a chain samples one fixed density. Parameters are `scale` (γ, from one)
+    and `bias` (β, from zero). The thresholded activation of the paper is not included.
 
     Attributes:
         eps: ε.
 
     Raises:
-        ValueError: for an ε that is not positive, or (when it runs) features without positions, as a dense layer gives.
+        ValueError: for an ε that is not positive, or (when called) features without positions, as of a dense layer.
 
     Source: Singh & Krishnan (2020), equation 1; with SiLU as in Izmailov et al. (2021).
 
@@ -122,7 +122,7 @@ class FilterResponse(Normaliser):
 
     eps: float = static(default=1e-6)
 
-    masked = False  # no row meets another
+    masked = False  # rows are independent
 
     def __post_init__(self) -> None:
         _require_eps(self.eps)
@@ -142,16 +142,16 @@ class FilterResponse(Normaliser):
 @record
 @sized
 class GroupNorm(Normaliser):
-    r"""Group normalisation: groups of a row's features with their own mean and variance, then scaled and shifted.
+    r"""Group normalisation: normalises groups of a row's features, then scales and shifts each feature.
 
     \[ y_{npc} = \gamma_c\, \frac{x_{npc} - m_{ng}}{\sqrt{v_{ng} + \epsilon}} + \beta_c \]
 
-    with m and v the mean and the variance over the positions p of row n and the features c of group g. No row meets
-    another and there is no state: where batch normalisation keeps an algorithm away from a network, this does not. One
-    group is layer normalisation. Parameters are `scale` (γ, from one) and `bias` (β, from zero).
+    with m and v the mean and the variance over the positions p of row n and the features c of group g. Rows are
+    independent and there is no state, so that it also works with algorithms that refuse batch normalisation. One group
+    is layer normalisation. Parameters are `scale` (γ, from one) and `bias` (β, from zero).
 
     Attributes:
-        groups: how many groups, a divisor of the features.
+        groups: the number of groups, a divisor of the number of features.
         eps: ε.
 
     Raises:
@@ -172,7 +172,7 @@ class GroupNorm(Normaliser):
     groups: int = static(default=8)
     eps: float = static(default=1e-6)
 
-    masked = False  # no row meets another
+    masked = False  # rows are independent
 
     def __post_init__(self) -> None:
         _require_eps(self.eps)
@@ -198,19 +198,19 @@ def _require_eps(eps: float) -> None:
 
 
 class NormaliserPass:
-    """One pass through the normalisers of a network: it finds the state of each by its path, and keeps the new one."""
+    """One pass through the normalisers of a network, which looks up the state of each by its path and updates it."""
 
     def __init__(self, normalise: Normaliser | Any, state: State, train: bool, mask: Array | None) -> None:
         self._normalise, self._state, self._train, self._mask = normalise, state, train, mask
         self._renewed: dict[str | int, State] = {name: {} for name in state}
 
     def __call__(self, params: Params, hidden: Array, *path: str | int) -> Array:
-        """Returns what the normaliser at a path of the state makes of its inputs."""
+        """Returns the outputs of the normaliser at a path of the state."""
         *groups, place = path
         before, after = self._state, self._renewed
         for group in groups:
             before, after = before.get(group, {}), after.setdefault(group, {})
-        # Means and variances have the state's digits, and those of 32 bits, where a pass is in 16 (`MixedPrecision`).
+        # Means and variances are in the state's dtype, at least 32 bits, also where a pass is in 16 (`MixedPrecision`).
         old = before.get(place, {})
         sizes = [leaf.dtype for leaf in jax.tree.leaves(old)]
         dtype = max([jnp.dtype(jnp.float32), *sizes], key=lambda dtype: dtype.itemsize)

@@ -1,9 +1,9 @@
-"""The range that a network's last operations leave to its outputs, whatever the weights are."""
+"""Bounds of a network's outputs for any weights, from its last operations."""
 
 # A likelihood applies the inverse link itself: `Bernoulli` takes log odds, `Categorical` logits, `Poisson` the
-# logarithm of the mean. A network that ends in a sigmoid, a softmax or an exponential has applied it already. That is
-# read off the traced program, by interval arithmetic in which inputs, weights and matrix products may have any value;
-# nothing is computed.
+# logarithm of the mean. A network that ends in a sigmoid, a softmax or an exponential has applied it already. This is
+# detected in the traced program, by interval arithmetic in which inputs, weights and matrix products may have any
+# value; nothing is computed.
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from lamu.typing import PyTree
 
 __all__ = ["OutputRange", "output_range", "require_scales"]
 
-# Numbers that decide which networks are refused. Conventions, from what each lets through; not tuned.
-_SLACK = 1.0  # of log odds and log means: beyond it a probability can be below 0.27, and a mean below 0.37
-_WIDTH = 2.0  # of logits: the odds of two classes stay within a factor of e² where they differ by no more
+# Numbers that decide which networks are refused. Conventions, not tuned.
+_SLACK = 1.0  # for log odds and log means: beyond it a probability can be below 0.27, and a mean below 0.37
+_WIDTH = 2.0  # for logits: where they differ by no more, the odds of two classes stay within a factor of e²
 _SAME = ("stop_gradient", "convert_element_type", "copy", "copy_p", "reduce_precision", "sharding_constraint")
 _BLAND = ("clip", "where", "_where", "concatenate", "squeeze", "reshape")  # calls that say nothing of a range
-# Of functions whose parts depend on each other, which intervals do not see.
+# Bounds of functions with dependent parts, which interval arithmetic overestimates.
 _CALLS = {
     "silu": (-0.279, math.inf),
     "swish": (-0.279, math.inf),
@@ -38,7 +38,7 @@ _CALLS = {
 # Equal where their inputs are.
 _SHARED = ("dot_general", "add", "exp", "neg", "sub", "logistic", "reduce_max", "broadcast_in_dim", "abs")
 
-# Functions of a number that gates are made of, and where they are looked at.
+# Functions of a number that occur in gates, and the grid at which they are evaluated.
 _POINTWISE: dict[str, Callable[..., np.ndarray]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -54,7 +54,7 @@ _FAR = 100.0  # an extreme along the grid beyond it counts as unbounded
 
 
 def _special(name: str) -> Callable[..., np.ndarray]:
-    from scipy import special  # here: every model looks at its network's range, few have a gate
+    from scipy import special  # imported here, as few networks have a gate
 
     return getattr(special, name)
 
@@ -83,7 +83,7 @@ class _Traced:
 
     @classmethod
     def held(cls, constant: PyTree) -> _Traced:
-        """Returns a constant, bounded by its entries where they are known numbers."""
+        """Returns a constant, bounded by its entries where these are not traced."""
         if isinstance(constant, Tracer) or not np.issubdtype(getattr(constant, "dtype", type(constant)), np.number):
             return cls("constant", constant=constant)
         array = np.asarray(constant, np.float64)
@@ -98,7 +98,7 @@ class OutputRange:
     lowest: np.ndarray  # `[outputs]`
     highest: np.ndarray  # `[outputs]`
     operation: str  # its name, for instance "sigmoid"
-    scope: str  # where it stands, by the names of `jax.named_scope`; empty where there are none
+    scope: str  # its scope, by the names of `jax.named_scope`; empty where there are none
 
 
 def output_range(function: Callable[..., PyTree], *args: PyTree) -> tuple[OutputRange | None, PyTree]:
@@ -119,7 +119,7 @@ def output_range(function: Callable[..., PyTree], *args: PyTree) -> tuple[Output
 
 
 def require_scales(found: OutputRange | None, scales: tuple[str, ...], network: str, likelihood: str) -> None:
-    """Raises a ValueError for a network whose outputs cannot be on the scales that a likelihood takes them on."""
+    """Raises a ValueError for a network whose outputs cannot be on the scales that a likelihood expects."""
     if found is None or len(scales) != len(found.lowest):
         return
     for scale in dict.fromkeys(scales):
@@ -139,7 +139,7 @@ _UNDONE = {"logits": "softmax", "log odds": "sigmoid", "log means": "exp"}
 
 
 def _impossible(scale: str, lowest: float, highest: float) -> bool:
-    if lowest == highest:  # a constant, which is no activation
+    if lowest == highest:  # a constant, not an activation
         return False
     if scale in ("logits", "ordinal scores"):
         return highest - lowest <= _WIDTH
@@ -156,22 +156,22 @@ def _between(lowest: float, highest: float) -> str:
 
 
 def _place(scope: str) -> tuple[str, str]:
-    """Returns the path and the class of the innermost scope: that of an operation of PyTorch is "path:class"."""
+    """Returns the path and the class of the innermost scope, which for PyTorch's operations is "path:class"."""
     inner = next((part for part in reversed(scope.split("/")) if part), "")
     path, colon, kind = inner.rpartition(":")
     return path, f"{kind}.forward" if colon and not path else kind
 
 
-def _last(found: OutputRange) -> str:
-    path, kind = _place(found.scope)
+def _last(bounds: OutputRange) -> str:
+    path, kind = _place(bounds.scope)
     if path:
         return f"its submodule {path!r}, {kind}"
-    return f"{found.operation} (in {kind})" if kind else found.operation
+    return f"{bounds.operation} (in {kind})" if kind else bounds.operation
 
 
-def _remedy(found: OutputRange, scale: str) -> str:
-    if _UNDONE.get(scale) == found.operation:
-        path, _ = _place(found.scope)
+def _remedy(bounds: OutputRange, scale: str) -> str:
+    if _UNDONE.get(scale) == bounds.operation:
+        path, _ = _place(bounds.scope)
         how = ", for instance as module[:-1] of a torch.nn.Sequential" if path else ", what stands before it"
         return f"leave that last operation out, so that the network returns the {scale}{how}"
     inverse = {
@@ -191,14 +191,14 @@ def _flat(
     calls: tuple[str, ...],
     scope: str,
 ) -> list[_Traced]:
-    """Returns the outputs of a program as values; appends all that lead to them in order."""
-    known: dict[object, _Traced] = dict(zip(jaxpr.invars, inputs, strict=True))
-    known |= {var: _Traced.held(each) for var, each in zip(jaxpr.constvars, constants, strict=True)}
+    """Returns the outputs of a program as values; appends all intermediate values in order."""
+    environment: dict[object, _Traced] = dict(zip(jaxpr.invars, inputs, strict=True))
+    environment |= {var: _Traced.held(each) for var, each in zip(jaxpr.constvars, constants, strict=True)}
 
     shared: dict[object, _Traced] = {}
 
     def of(atom: Any) -> _Traced:
-        return _Traced.held(atom.val) if isinstance(atom, Literal) else known[atom]
+        return _Traced.held(atom.val) if isinstance(atom, Literal) else environment[atom]
 
     for equation in jaxpr.eqns:
         args, params = tuple(map(of, equation.invars)), equation.params
@@ -206,26 +206,26 @@ def _flat(
         name = equation.primitive.name
         inner = next((params[key] for key in ("call_jaxpr", "jaxpr", "fun_jaxpr") if key in params), None)
         if inner is not None and name not in ("scan", "while", "cond", "pallas_call", "xla_pmap", "shard_map"):
-            open_jaxpr, held = getattr(inner, "jaxpr", inner), getattr(inner, "consts", ())
+            open_jaxpr, inner_constants = getattr(inner, "jaxpr", inner), getattr(inner, "consts", ())
             if len(open_jaxpr.invars) == len(args):
                 called = str(params.get("name", ""))
-                results = _flat(open_jaxpr, held, args, values, (*calls, called), inside)
+                results = _flat(open_jaxpr, inner_constants, args, values, (*calls, called), inside)
                 if called in _CALLS:
                     shape = equation.outvars[0].aval.shape
                     results = [_Traced(called, args, {}, shape, None, (*calls, called), inside)]
                     values.extend(results)
-                known |= dict(zip(equation.outvars, results, strict=True))
+                environment |= dict(zip(equation.outvars, results, strict=True))
                 continue
         if name in _SAME and len(args) == 1:
-            known[equation.outvars[0]] = args[0]
+            environment[equation.outvars[0]] = args[0]
             continue
         same = (name, tuple(map(id, args)), str(params)) if name in _SHARED else None
         if same in shared:
-            known[equation.outvars[0]] = shared[same]
+            environment[equation.outvars[0]] = shared[same]
             continue
         for var in equation.outvars:
             value = _Traced(name, args, params, tuple(getattr(var.aval, "shape", ())), None, calls, inside)
-            known[var] = value
+            environment[var] = value
             values.append(value)
             if same is not None:
                 shared[same] = value
@@ -233,7 +233,7 @@ def _flat(
 
 
 def _ends(value: _Traced) -> Ends:
-    """Returns the interval of a primitive's result, from those of its inputs; infinite where it cannot be told."""
+    """Returns the interval of a primitive's result, from those of its inputs; infinite where it is not known."""
     rule = _RULES.get(value.primitive)
     if rule is None:
         return _INFINITE
@@ -241,7 +241,7 @@ def _ends(value: _Traced) -> Ends:
         with np.errstate(all="ignore"):
             low, high = rule(value, *(each.ends for each in value.inputs))
             return _INFINITE if np.isnan(low).any() or np.isnan(high).any() else (low, high)
-    except (TypeError, ValueError, IndexError):  # a key, say, or a shape that intervals do not follow
+    except (TypeError, ValueError, IndexError):  # for instance a key, or an unsupported shape
         return _INFINITE
 
 
@@ -253,7 +253,7 @@ def _always(low: float, high: float) -> Callable[..., Ends]:
 
 
 def _increasing(function: Callable[..., np.ndarray], lowest: float = -math.inf) -> Callable[..., Ends]:
-    """The rule of a function that grows with each of its arguments."""
+    """Returns the rule of a function that increases in each of its arguments."""
 
     def rule(value: _Traced, *args: Ends) -> Ends:
         low, high = (function(*side) for side in zip(*args, strict=True))
@@ -303,21 +303,21 @@ def _gated(value: _Traced) -> Ends | None:
     return None
 
 
-def _along(value: _Traced, number: _Traced, seen: dict[_Traced, Any] | None = None) -> Any:
-    """Returns the values along a grid of one number that the rest is computed from, None where it needs another."""
+def _along(value: _Traced, number: _Traced, cache: dict[_Traced, Any] | None = None) -> Any:
+    """Returns the values of a function of one number on a grid, None where it depends on another number."""
     if value is number:
         return _GRID
     if value.constant is not None:
         return np.float64(value.constant) if np.size(value.constant) == 1 else None
-    # Each value once: the ways through sums of sums, as in a U-Net, are too many. And none through a layer.
-    seen = {} if seen is None else seen
-    if value not in seen:
+    # Each value is evaluated once, as nested sums, as in a U-Net, have too many paths. Layers are not evaluated.
+    cache = {} if cache is None else cache
+    if value not in cache:
         power = value.primitive == "integer_pow"
         function = (lambda x: x ** value.params["y"]) if power else _POINTWISE.get(value.primitive)
-        parts = [] if function is None else [_along(each, number, seen) for each in value.inputs]
+        parts = [] if function is None else [_along(each, number, cache) for each in value.inputs]
         lost = function is None or any(part is None for part in parts)
-        seen[value] = None if lost or function is None else function(*parts)
-    return seen[value]
+        cache[value] = None if lost or function is None else function(*parts)
+    return cache[value]
 
 
 def _div(value: _Traced, x: Ends, y: Ends) -> Ends:
@@ -383,7 +383,7 @@ def _hull(value: _Traced, x: Ends, *others: Ends) -> Ends:
 
 
 def _shaped(of: Callable[[_Traced, np.ndarray], np.ndarray]) -> Callable[..., Ends]:
-    """The rule of what moves entries: of bounds that are one number nothing changes."""
+    """Returns the rule of an operation that moves entries, without effect on bounds that are one number."""
 
     def rule(value: _Traced, x: Ends, *others: Ends) -> Ends:
         if all(np.size(end) == 1 for end in x):
@@ -408,7 +408,7 @@ def _slice(value: _Traced, array: np.ndarray) -> np.ndarray:
 
 
 def _joined(join: Callable[..., np.ndarray], axis: str) -> Callable[..., Ends]:
-    """The rule of what puts arrays side by side."""
+    """Returns the rule of an operation that concatenates arrays."""
 
     def rule(value: _Traced, *args: Ends) -> Ends:
         whole = [[np.broadcast_to(end, each.shape) for end in x] for each, x in zip(value.inputs, args, strict=True)]
@@ -459,14 +459,14 @@ _RULES: dict[str, Callable[..., Ends]] = {
 
 
 def _through(value: _Traced, primitives: tuple[str, ...]) -> _Traced:
-    """Returns the value behind some primitives, along their first inputs that are no constants."""
+    """Returns the value before some primitives, along their first inputs that are not constants."""
     while value.primitive in primitives:
         value = next((each for each in value.inputs if each.constant is None), value.inputs[0])
     return value
 
 
 def _is_largest_of(value: _Traced, of: _Traced) -> bool:
-    """Whether a value is the largest entry of another one, however it is broadcast."""
+    """Whether a value is the largest entry of another one, up to broadcasting."""
     largest = _through(value, ("broadcast_in_dim", "reshape", "max", "select_n"))
     return largest.primitive == "reduce_max" and largest.inputs[0] is of
 
@@ -490,7 +490,7 @@ _NAMES = {"logistic": "sigmoid", "max": "clip", "min": "clip", "clamp": "clip", 
 
 
 def _bounding(value: _Traced) -> _Traced:
-    """Returns the last value that bounds the outputs, behind what only moves entries, or shifts and scales them."""
+    """Returns the last value that bounds the outputs, before operations that move, shift or scale entries."""
     while not _known_calls(value):
         inputs = [each for each in value.inputs if each.constant is None and each.bounded]
         passed = value.primitive in _PASSED or value.primitive in _AFFINE
@@ -505,7 +505,7 @@ def _known_calls(value: _Traced) -> list[str]:
 
 
 def _named(value: _Traced) -> str:
-    """Returns what people call an operation."""
+    """Returns the common name of an operation."""
     calls = _known_calls(value)
     if calls:
         return calls[0]

@@ -1,4 +1,4 @@
-"""Recurrent networks: a cell that is run along a sequence, layer above layer."""
+"""Recurrent networks: layers of a cell that runs along a sequence."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class Readout:
-    """What reaches the last layer of a network of sequences, as `LSTM(readout=...)` takes it; here all features.
+    """Base class of the inputs of a sequence network's last layer, for `LSTM(readout=...)`; here all features.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -41,23 +41,23 @@ class Readout:
     """
 
     def at_each(self, outputs: int, steps: int) -> int:
-        """Returns how many outputs the last layer has, of those that the likelihood reads.
+        """Returns the number of outputs of the last layer.
 
         Args:
-            outputs: what the likelihood reads a row.
+            outputs: the number of outputs that the likelihood needs for a row.
             steps: the length of the sequences.
         """
         del steps
         return outputs
 
     def read(self, hidden: Array) -> Array:
-        """Returns the features that the last layer sees, of `[batch, steps, features]`."""
+        """Returns the features for the last layer, from `[batch, steps, features]`."""
         return hidden
 
 
 @record
 class LastStep(Readout):
-    """The features of the last step alone, `[batch, features]`: one prediction a sequence.
+    """Reads the features of the last step, `[batch, features]`, for one prediction a sequence.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -72,7 +72,7 @@ class LastStep(Readout):
 
 @record
 class MeanOfSteps(Readout):
-    """The mean of the features over the steps, `[batch, features]`: one prediction a sequence.
+    """Reads the mean of the features over the steps, `[batch, features]`, for one prediction a sequence.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -87,12 +87,12 @@ class MeanOfSteps(Readout):
 
 @record
 class EveryStep(Readout):
-    """The features of every step, `[batch, steps, features]`: a prediction at each, by the same last layer.
+    """Reads the features of every step, `[batch, steps, features]`, for predictions at each by the same last layer.
 
-    The outputs of a row lie side by side, step after step, as `likelihoods.PerPosition` reads them.
+    The outputs of a row are flattened step by step, as `likelihoods.PerPosition` expects them.
 
     Raises:
-        ValueError: where the likelihood reads a number of outputs that cannot be dealt to the steps.
+        ValueError: where the likelihood needs a number of outputs that is not a multiple of the steps.
 
     Examples:
         >>> from lamu.networks import EveryStep
@@ -119,13 +119,13 @@ def steps_of(x: Array) -> Array:
 
 
 def require_readout(readout: Any) -> None:
-    """Raises a TypeError for what is no readout."""
+    """Raises a TypeError for a value that is not a readout."""
     if not isinstance(readout, Readout):
         raise TypeError(f"readout={readout!r} is no readout; give LastStep(), EveryStep() or MeanOfSteps()")
 
 
 def read_out(readout: Readout, layer: Params, hidden: Array) -> Array:
-    """Returns the outputs of a dense layer at what a readout gives, `[batch, outputs]`."""
+    """Returns the outputs of a dense layer on the readout of hidden features, `[batch, outputs]`."""
     features = readout.read(hidden)
     bias = layer["bias"].reshape(*[1] * (features.ndim - 1), -1)
     return (features @ layer["kernel"] + bias).reshape(hidden.shape[0], -1)
@@ -135,14 +135,14 @@ _KERNEL, _RECURRENT = jax.nn.initializers.glorot_normal(), jax.nn.initializers.o
 
 
 class RecurrentNetwork(Network):
-    """A network that reads sequences step by step and remembers; a subclass says what one step of its cell does."""
+    """Base class of recurrent networks; a subclass defines one step of its cell."""
 
-    # Inputs are `[batch, steps, features]`, or `[batch, steps]` for sequences of numbers. The share of the inputs in
-    # all gates is one product for all steps, before the loop.
+    # Inputs are `[batch, steps, features]`, or `[batch, steps]` for sequences of numbers. The contribution of the
+    # inputs to all gates is one product for all steps, before the loop.
 
-    widths: tuple[int, ...] | Any  # how many units each layer remembers
+    widths: tuple[int, ...] | Any  # the number of units of each layer
     readout: Readout | Any  # which steps reach the last layer: `LastStep()`, `EveryStep()` or `MeanOfSteps()`
-    gates: int  # how many gates a cell has; their kernels lie side by side
+    gates: int  # the number of gates of a cell, whose kernels are concatenated
     linear = False
     head = "layers/0/*"
 
@@ -153,19 +153,19 @@ class RecurrentNetwork(Network):
         require_readout(self.readout)
 
     def biases(self, width: int, dtype: DTypeLike) -> dict[str, Array]:
-        """Returns the initial biases of a cell, `input` and, where it has one of its own, `recurrent`."""
+        """Returns the initial biases of a cell, `input` and, where there is one, `recurrent`."""
         return {"input": jnp.zeros(self.gates * width, dtype)}
 
     def start(self, hidden: Array) -> State:
-        """Returns what a cell remembers at the beginning, for zeros `[batch, width]` like its outputs."""
+        """Returns the initial state of a cell, given zeros `[batch, width]` like its outputs."""
         return hidden
 
     def step(self, cell: Params, memory: State, drive: Array) -> tuple[State, Array]:
-        """Returns the new memory and the outputs `[batch, width]` of one step."""
+        """Returns the new state and the outputs `[batch, width]` of one step."""
         raise NotImplementedError
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
-        """Returns fresh parameters for sequences like `x`, and the empty state."""
+        """Returns initial parameters for sequences like `x`, and the empty state."""
         x, dtype = steps_of(x), floating(x)
         head_key, *keys = jax.random.split(key, 1 + len(self.widths))
         cells, before = {}, x.shape[2]
@@ -207,7 +207,7 @@ class RecurrentNetwork(Network):
 @record
 @sized
 class GRU(RecurrentNetwork):
-    r"""A network of gated recurrent units: sequence in, a prediction at the last step or at every step out.
+    r"""A network of gated recurrent units, with a prediction at the last step or at every step.
 
     \[ \begin{aligned}
         (r, z, n) &= W x_t + b, \qquad (r', z', n') = U h_{t-1}, \\
@@ -216,19 +216,19 @@ class GRU(RecurrentNetwork):
     \end{aligned} \]
 
     Inputs are `[batch, steps, features]`, or `[batch, steps]` for sequences of numbers; codes of tokens go through
-    `OneHot`. Parameters of layer i stand at `cells/i/input/kernel` (W, `[features, 3 * width]`), `cells/i/input/bias`
+    `OneHot`. Parameters of layer i are at `cells/i/input/kernel` (W, `[features, 3 * width]`), `cells/i/input/bias`
     (b), `cells/i/recurrent/kernel` (U, `[width, 3 * width]`) and `cells/i/recurrent/bias` (d, `[width]`), the gates
     side by side in the order reset, update, candidate; those of the last layer at `layers/0/...`. W starts as a Glorot
     normal, U orthogonal, biases at zero.
 
     Attributes:
-        widths: how many units each layer remembers.
+        widths: the number of units of each layer.
         readout: which steps reach the last layer: `LastStep()`, `EveryStep()` or `MeanOfSteps()`.
 
     Raises:
-        ValueError: for no width or one that is not a positive integer, inputs that are no sequences, or outputs that
-            cannot be dealt to every step.
-        TypeError: for a `readout` that is none.
+        ValueError: for no width or one that is not a positive integer, inputs that are not sequences, or outputs that
+            are not a multiple of the steps.
+        TypeError: for a `readout` that is not a `Readout`.
 
     Source: Cho et al. (2014), with the reset gate after the product as in cuDNN, Flax and PyTorch.
 
@@ -254,16 +254,16 @@ class GRU(RecurrentNetwork):
         """Returns h, twice."""
         reset, update, candidate = jnp.split(drive, 3, axis=-1)
         again_reset, again_update, again = jnp.split(memory @ cell["recurrent"]["kernel"], 3, axis=-1)
-        kept = jax.nn.sigmoid(update + again_update)
+        update_gate = jax.nn.sigmoid(update + again_update)
         gated = jax.nn.sigmoid(reset + again_reset) * (again + cell["recurrent"]["bias"][None])
-        h = kept * memory + (1.0 - kept) * jnp.tanh(candidate + gated)
+        h = update_gate * memory + (1.0 - update_gate) * jnp.tanh(candidate + gated)
         return h, h
 
 
 @record
 @sized
 class LSTM(RecurrentNetwork):
-    r"""A long short-term memory: sequence in, a prediction at the last step or at every step out.
+    r"""A long short-term memory network, with a prediction at the last step or at every step.
 
     \[ \begin{aligned}
         (i, f, g, o) &= W x_t + U h_{t-1} + b, \\
@@ -272,19 +272,19 @@ class LSTM(RecurrentNetwork):
     \end{aligned} \]
 
     Inputs are `[batch, steps, features]`, or `[batch, steps]` for sequences of numbers; codes of tokens go through
-    `OneHot`. Parameters of layer i stand at `cells/i/input/kernel` (W, `[features, 4 * width]`), `cells/i/input/bias`
-    (b) and `cells/i/recurrent/kernel` (U, `[width, 4 * width]`), the gates side by side in the order input, forget,
-    candidate, output; those of the last layer at `layers/0/...`. W starts as a Glorot normal, U orthogonal, b at zero
-    but for one at the forget gate.
+    `OneHot`. Parameters of layer i are at `cells/i/input/kernel` (W, `[features, 4 * width]`), `cells/i/input/bias` (b)
+    and `cells/i/recurrent/kernel` (U, `[width, 4 * width]`), the gates side by side in the order input, forget,
+    candidate, output; those of the last layer at `layers/0/...`. W starts as a Glorot normal, U orthogonal, b at zero,
+    and at one for the forget gate.
 
     Attributes:
-        widths: how many units each layer remembers.
+        widths: the number of units of each layer.
         readout: which steps reach the last layer: `LastStep()`, `EveryStep()` or `MeanOfSteps()`.
 
     Raises:
-        ValueError: for no width or one that is not a positive integer, inputs that are no sequences, or outputs that
-            cannot be dealt to every step.
-        TypeError: for a `readout` that is none.
+        ValueError: for no width or one that is not a positive integer, inputs that are not sequences, or outputs that
+            are not a multiple of the steps.
+        TypeError: for a `readout` that is not a `Readout`.
 
     Source: Hochreiter & Schmidhuber (1997), with the forget gate of Gers et al. (2000), whose bias starts at one
     (Jozefowicz et al. 2015).

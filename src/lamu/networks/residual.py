@@ -19,19 +19,19 @@ __all__ = ["ResNet", "WideResNet"]
 
 
 class _Residual(Normalised):
-    """Base class of networks of three stages of blocks of two convolutions, then a mean over positions."""
+    """Base class of residual networks: three stages of blocks of two convolutions, then a mean over positions."""
 
     depth: int | Any
-    outside: ClassVar[int]  # how many layers with weights stand outside of the blocks
-    activations_first: ClassVar[bool]  # whether a block normalises what it reads, and not what it has convolved
+    outside: ClassVar[int]  # the number of layers with weights outside of the blocks
+    activations_first: ClassVar[bool]  # whether a block normalises its inputs instead of its convolutions' outputs
     linear = False
     head = "layers/0/*"
 
     def __post_init__(self) -> None:
         least = 6 + self.outside
         if not isinstance(self.depth, int) or self.depth < least or (self.depth - least) % 6:
-            known = ", ".join(str(least + 6 * n) for n in range(4))
-            raise ValueError(f"a depth of {self.depth!r} cannot be built; give {known} or another 6 n + {self.outside}")
+            valid = ", ".join(str(least + 6 * n) for n in range(4))
+            raise ValueError(f"a depth of {self.depth!r} cannot be built; give {valid} or another 6 n + {self.outside}")
         super().__post_init__()
 
     @property
@@ -45,7 +45,7 @@ class _Residual(Normalised):
         raise NotImplementedError
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
-        """Returns fresh parameters for images like `x`, and the normalisers' state, empty where they have none."""
+        """Returns initial parameters for images like `x`, and the normalisers' state, empty where they have none."""
         dtype, draw, before = floating(x), initial_weights(self.activation), self._stem
         stem_key, head_key, *keys = jax.random.split(key, 2 + len(self._blocks))
 
@@ -84,12 +84,12 @@ class _Residual(Normalised):
         return jnp.mean(hidden, axis=(1, 2)) @ layer["kernel"] + layer["bias"][None], norm.state
 
     def _hidden(self, params: Params, hidden: Array, norm: NormaliserPass) -> Array:
-        """Returns what the blocks make of the stem's features."""
+        """Returns the outputs of the blocks for the stem's features."""
         raise NotImplementedError
 
     @property
     def _blocks(self) -> list[tuple[int, int]]:
-        """Features and stride of each block: the size halves where the second and the third stage begin."""
+        """Features and stride of each block: the size halves at the start of the second and the third stage."""
         count = (self.depth - self.outside) // 6
         features = [self._first * 2**stage for stage in range(3) for _ in range(count)]
         strides = [2 if stage and not block else 1 for stage in range(3) for block in range(count)]
@@ -103,24 +103,25 @@ class ResNet(_Residual):
 
     \[ h \leftarrow a\big(S h + \mathrm{norm}(K_2 * a(\mathrm{norm}(K_1 * h)))\big) \]
 
-    with S the identity or, where size and width change, a convolution of one pixel. `depth` counts the layers with
-    weights on the longest path, 6 n + 2 for n blocks a stage: 8, 14, 20, 32, ... The second and third stage halve the
-    image and double the features. Convolutions have no bias.
+    with S the identity or, where size and width change, a convolution of one pixel. `depth` is the number of layers
+    with weights on the longest path, 6 n + 2 for n blocks a stage: 8, 14, 20, 32, ... The second and third stage halve
+    the image and double the features. Convolutions have no bias.
 
-    Parameters stand at `stem/kernel`, `blocks/i/convolutions/j/kernel`, `blocks/i/shortcut/kernel` where there is one,
+    Parameters are at `stem/kernel`, `blocks/i/convolutions/j/kernel`, `blocks/i/shortcut/kernel` where there is one,
     `layers/0/kernel` and `layers/0/bias`, those of normalisers at `stem/norm/...` and `blocks/i/norms/j/...`.
-    Convolutions are products of patches with a matrix, fast on a CPU inside compiled loops, too.
+    Convolutions are products of patches with a matrix, which are fast on a CPU also inside compiled loops.
 
     Attributes:
         depth: 6 n + 2.
         width: the features of the first stage.
         activation: "relu", "tanh", "gelu", "silu" or "erf".
-        normalise: what follows a convolution: `FilterResponse()`, under which rows stay independent, or `BatchNorm()`.
+        normalise: the normaliser after a convolution: `FilterResponse()`, which keeps rows independent, or
+            `BatchNorm()`.
 
     Raises:
         ValueError: for a depth that is not 6 n + 2, a width that is not a positive integer, an unknown activation, or
-            inputs that are no images.
-        TypeError: for a `normalise` that is no normaliser.
+            inputs that are not images.
+        TypeError: for a `normalise` that is not a normaliser.
 
     Source: He et al. (2016), section 4.2; with filter-response normalisation and SiLU as in Izmailov et al. (2021).
 
@@ -174,26 +175,26 @@ class WideResNet(_Residual):
 
     \[ h \leftarrow S h + K_2 * a(\mathrm{norm}(K_1 * a(\mathrm{norm}(h)))) \]
 
-    with S the identity or, where size or width change, a convolution of one pixel that reads what the first kernel
-    reads. After three stages of blocks come a last normalisation, the activation, a mean over positions, and a dense
-    layer. `depth` counts layers as the paper does, 6 n + 4 for n blocks a stage: 10, 16, 22, 28, ... The stages have
-    16 k, 32 k and 64 k features, with k the widening factor. Convolutions have no bias.
+    with S the identity or, where size or width change, a convolution of one pixel with the inputs of the first kernel.
+    After three stages of blocks come a last normalisation, the activation, a mean over positions, and a dense layer.
+    `depth` counts layers as the paper does, 6 n + 4 for n blocks a stage: 10, 16, 22, 28, ... The stages have 16 k, 32
+    k and 64 k features, with k the widening factor. Convolutions have no bias.
 
-    Parameters stand at `stem/kernel`, `blocks/i/convolutions/j/kernel`, `blocks/i/shortcut/kernel` where there is one,
+    Parameters are at `stem/kernel`, `blocks/i/convolutions/j/kernel`, `blocks/i/shortcut/kernel` where there is one,
     `layers/0/kernel` and `layers/0/bias`, those of normalisers at `blocks/i/norms/j/...` and `norm/...`. Convolutions
-    are products of patches with a matrix, fast on a CPU inside compiled loops, too.
+    are products of patches with a matrix, which are fast on a CPU also inside compiled loops.
 
     Attributes:
         depth: 6 n + 4.
         widen: the factor k.
         activation: "relu", "tanh", "gelu", "silu" or "erf".
-        normalise: what stands before an activation: `FilterResponse()`, under which rows stay independent, or
+        normalise: the normaliser before an activation: `FilterResponse()`, which keeps rows independent, or
             `BatchNorm()`.
 
     Raises:
         ValueError: for a depth that is not 6 n + 4, a factor that is not a positive integer, an unknown activation, or
-            inputs that are no images.
-        TypeError: for a `normalise` that is no normaliser.
+            inputs that are not images.
+        TypeError: for a `normalise` that is not a normaliser.
 
     Source: Zagoruyko & Komodakis (2016), table 1; without their dropout.
 

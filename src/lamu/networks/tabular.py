@@ -1,4 +1,4 @@
-"""A network made for tables: a linear path, additive piecewise-linear functions, kernel features, and a perceptron."""
+"""A network for tables: the sum of a linear, an additive, a kernel and a multilayer part, and its input encoding."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ __all__ = ["Columns", "EncodedColumns", "TableNetwork"]
 
 # Chosen with the candidates of `fit_table` on split 0 of the development tables; more pieces, with wider priors, took
 # the nll of spambase from .149 to .138, vehicle from .346 to .334, wine_red from .870 to .872 and concrete from 2.84 to
-# 2.83. The limits of heavy tails were not measured apart.
+# 2.83. The limits of heavy tails were not measured separately.
 _HEAVY = 5.0  # standardised values beyond it make a column heavy-tailed
-_LIMIT = 3.0  # where the robust scaling of such a column levels off
-_MOST_PIECES = 512  # of all columns together, unless each needs the fewest
+_LIMIT = 3.0  # bound of the robust scaling of such a column
+_MOST_PIECES = 512  # of all columns together, except that each has the fewest
 _FEWEST, _MOST = 4, 16  # pieces a column
-_WIDE = 256  # columns beyond which pieces would be most of a network, and rows seldom are so many
+_WIDE = 256  # number of columns beyond which there are no pieces: they would be most of the network's inputs
 
 
 @record
 class Columns:
-    r"""Two readings of the numbers x, both fixed before training: smooth ones z, and pieces p.
+    r"""Two encodings of the columns x, both fixed before training: smooth ones z, and pieces p.
 
     \[ z = \frac{u}{\sqrt{1 + (u/c)^2}}, \quad u = \frac{x - a}{b}, \qquad
        p_t = 2 \operatorname{clip}\Big(\frac{x - q_t}{q_{t+1} - q_t}, 0, 1\Big) - m_t \]
 
-    a and b are mean and deviation; of a column with heavy tails median and interquartile range / 1.349, which is a
-    normal column's deviation (where it is zero, the median distance of the rows that are not at the median), and there
-    alone c is finite. The \(q_t\) are quantiles of the training rows, \(m_t\) the mean. Where nearly all quantiles of a
-    column are one value, such as zero, the \(q_t\) are that value, its neighbours, which make a step of it, and
-    quantiles of the other rows. Categories become vectors of zeros with a one among the smooth readings; an unknown one
-    is all zeros.
+    a and b are mean and standard deviation; for a column with heavy tails they are the median and the interquartile
+    range / 1.349, which is the standard deviation of a normal column (where it is zero, the median distance of the rows
+    that are not at the median), and only there c is finite. The \(q_t\) are quantiles of the training rows, \(m_t\) the
+    mean. Where nearly all quantiles of a column equal one value, such as zero, the \(q_t\) are that value, its
+    neighbours, so that there is a step at the value, and quantiles of the other rows. Categories become one-hot vectors
+    among the smooth encodings; an unknown one is all zeros.
 
     Attributes:
         levels: one integer a column: 0 for a number, K for codes 1 to K of categories.
         shift: a of each number.
         scale: b of each number.
-        limit: c of each number, infinity where the scaling is plain.
-        owner: the column of x that each piece cuts.
+        limit: c of each number, infinity where the scaling is linear.
+        owner: the column of x of each piece.
         lower: \(q_t\) of each piece.
         width: \(q_{t+1} - q_t\) of each piece.
         centre: \(m_t\) of each piece.
 
-    Source: Gorishniy, Rubachev & Babenko (2022), for the pieces, of which the paper's outermost go on beyond the
-    training rows; Holzmüller, Grinsztajn & Steinwart (2024), for the robust scaling with c = 3, there of every column
+    Source: Gorishniy, Rubachev & Babenko (2022), for the pieces, where the outermost pieces continue beyond the
+    training rows; Holzmüller, Grinsztajn & Steinwart (2024), for the robust scaling with c = 3, there for every column
     and by the interquartile range itself.
 
     Examples:
@@ -85,29 +85,29 @@ class Columns:
         pieces: int | None = None,
         weight: np.ndarray | None = None,
     ) -> Columns:
-        """Returns how the columns of training rows are read.
+        """Returns the encoding learned from training rows.
 
         Args:
             x: training inputs, `[N, D]`.
             levels: one integer a column, 0 for a number; None where all are numbers.
-            pieces: of a column of numbers, at most; None for 4 to 16, fewer the more columns there are, and for none of
-                more than 256 columns.
-            weight: what each row counts, `[N]`, positive; ones where None. A row of weight two is the row twice.
+            pieces: the largest number of pieces of a numeric column; None for 4 to 16, falling with the number of
+                columns, and for none with more than 256 columns.
+            weight: the weight of each row, `[N]`, positive; ones where None. A weight of two equals the row twice.
 
         Raises:
-            ValueError: for inputs that are no matrix, or levels that do not fit them.
+            ValueError: for inputs that are not a matrix, or levels that do not fit them.
         """
         x = np.asarray(x)
         if x.ndim != 2:
             raise ValueError(f"x has the shape {x.shape}; give one row of columns for each example")
-        known: tuple[int, ...] = (0,) * x.shape[1] if levels is None else tuple(int(count) for count in levels)
-        if len(known) != x.shape[1]:
-            raise ValueError(f"levels={known} are of {len(known)} columns and x has {x.shape[1]}; give one a column")
-        numbers = [column for column, count in enumerate(known) if not count]
+        counts: tuple[int, ...] = (0,) * x.shape[1] if levels is None else tuple(int(count) for count in levels)
+        if len(counts) != x.shape[1]:
+            raise ValueError(f"levels={counts} are of {len(counts)} columns and x has {x.shape[1]}; give one a column")
+        numbers = [column for column, count in enumerate(counts) if not count]
         if pieces is None:
             fewer = int(np.clip(_MOST_PIECES // max(len(numbers), 1), _FEWEST, _MOST))
             pieces = fewer if len(numbers) <= _WIDE else 0
-        # One column at a time in 64 bits: a large table, and all of its pieces, would be many times its own size.
+        # One column at a time in 64 bits: all pieces of a large table at once would be many times its size.
         scaling, cuts, centres = [], [], []
         for column in numbers:
             values = np.asarray(x[:, column], np.float64)
@@ -121,32 +121,32 @@ class Columns:
         lower, width = (np.concatenate([cut[part] for cut in cuts]) if cuts else np.zeros(0) for part in (1, 2))
         dtype = jax.dtypes.canonicalize_dtype(np.float64)
         arrays = (part.astype(dtype) for part in (shift, scale, limit, lower, width, np.array(centres, np.float64)))
-        return cls(*arrays, levels=known, owner=tuple(owner))
+        return cls(*arrays, levels=counts, owner=tuple(owner))
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The columns of numbers."""
+        """The numeric columns."""
         return tuple(column for column, count in enumerate(self.levels) if not count)
 
     @property
     def smooth_width(self) -> int:
-        """How many smooth readings there are: one a number, and one a category."""
+        """The number of smooth encodings: one a number, and one a category."""
         return len(self.numbers) + sum(self.levels)
 
     @property
     def piece_count(self) -> int:
-        """How many pieces there are."""
+        """The number of pieces."""
         return len(self.owner)
 
     @property
     def numbers_with_pieces(self) -> int:
-        """How many columns are cut."""
+        """The number of columns with pieces."""
         return len(set(self.owner))
 
     def encode(self, x: Array) -> tuple[EncodedColumns, Array]:
-        """Returns both readings side by side, `[batch, smooth_width + piece_count]`, and what reads them.
+        """Returns both encodings concatenated, `[batch, smooth_width + piece_count]`, and the columns that read them.
 
-        A training run takes every row many times, and a gather of encoded rows costs less than encoding them again.
+        A training run uses every row many times, and a gather of encoded rows costs less than encoding them again.
 
         Args:
             x: inputs `[batch, D]`.
@@ -164,7 +164,7 @@ class Columns:
         return EncodedColumns(self.smooth_width, self.piece_count, self.numbers_with_pieces), readings
 
     def read(self, x: Array) -> tuple[Array, Array]:
-        """Returns the smooth readings `[batch, smooth_width]` and the pieces `[batch, piece_count]`.
+        """Returns the smooth encodings `[batch, smooth_width]` and the pieces `[batch, piece_count]`.
 
         Args:
             x: inputs `[batch, D]`.
@@ -190,13 +190,13 @@ class Columns:
 
 @record
 class EncodedColumns:
-    """Columns that `Columns.encode` has read: smooth readings and pieces stand side by side.
+    """Columns encoded by `Columns.encode`, with smooth encodings and pieces concatenated.
 
     Attributes:
-        smooth_width: how many smooth readings there are.
-        piece_count: how many pieces there are.
-        numbers_with_pieces: how many columns are cut.
-        feature_count: how many features of a kernel stand behind them.
+        smooth_width: the number of smooth encodings.
+        piece_count: the number of pieces.
+        numbers_with_pieces: the number of columns with pieces.
+        feature_count: the number of kernel features after them.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -212,68 +212,68 @@ class EncodedColumns:
     feature_count: int = static(default=0)
 
     def read(self, x: Array) -> tuple[Array, Array]:
-        """Returns the smooth readings `[batch, smooth_width]` and the pieces `[batch, piece_count]`.
+        """Returns the smooth encodings `[batch, smooth_width]` and the pieces `[batch, piece_count]`.
 
         Args:
-            x: both side by side, and the features of a kernel behind them.
+            x: both concatenated, followed by the kernel features.
         """
         behind = self.smooth_width + self.piece_count
         return x[:, : self.smooth_width], x[:, self.smooth_width : behind]
 
 
 def _scaling(values: np.ndarray, weight: np.ndarray | None) -> tuple[float, float, float]:
-    """Shift, scale and limit of a column."""
+    """Returns shift, scale and limit of a column."""
     mean = np.average(values, weights=weight)
     deviation = np.sqrt(np.average((values - mean) ** 2, weights=weight))
     if not deviation > 0:
         return mean, 1.0, np.inf
     if set(np.unique(values)) <= {0.0, 1.0}:
-        return mean, max(deviation, 0.25), np.inf  # scaled by a tiny deviation, the rare value would stand far out
+        return mean, max(deviation, 0.25), np.inf  # scaled by a tiny deviation, the rare value would be an outlier
     if np.abs(values - mean).max() <= _HEAVY * deviation:
         return mean, deviation, np.inf
     low, median, high = _quantiles(values, weight, [0.25, 0.5, 0.75])
     spread = (high - low) / 1.349
-    if not spread > 0:  # more than half of the rows have one value: by how far the others are from it
+    if not spread > 0:  # more than half of the rows have one value: take the distances of the others
         others = values != median
         spread = _quantiles(np.abs(values[others] - median), None if weight is None else weight[others], [0.5])[0]
     return median, spread, _LIMIT
 
 
 def _cuts(values: np.ndarray, pieces: int, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Lower ends and widths of the pieces of a column; none of one with two values, which a line separates."""
-    known = np.unique(values)
-    if len(known) < 3 or not pieces:
+    """Returns lower ends and widths of the pieces of a column; none for one of two values, where a line suffices."""
+    distinct = np.unique(values)
+    if len(distinct) < 3 or not pieces:
         return np.zeros(0), np.zeros(0)
-    ends = known if len(known) <= pieces + 1 else _ends(values, pieces, weight)
+    ends = distinct if len(distinct) <= pieces + 1 else _ends(values, pieces, weight)
     return (ends[:-1], np.diff(ends)) if len(ends) > 2 else (np.zeros(0), np.zeros(0))
 
 
 def _ends(values: np.ndarray, pieces: int, weight: np.ndarray | None) -> np.ndarray:
-    """Quantiles; where most rows have one value, so that few are left, its neighbours and quantiles of the others."""
+    """Returns quantiles; where most rows have one value, its neighbours and quantiles of the others."""
     quantiles = np.unique(_quantiles(values, weight, np.linspace(0, 1, pieces + 1)))
     if len(quantiles) > min(_FEWEST, pieces):
         return quantiles
-    known, which = np.unique(values, return_inverse=True)
+    distinct, which = np.unique(values, return_inverse=True)
     often = int(np.argmax(np.bincount(which, weights=weight)))
-    around, others = known[max(often - 1, 0) : often + 2], values != known[often]
+    around, others = distinct[max(often - 1, 0) : often + 2], values != distinct[often]
     rest = np.linspace(0, 1, max(pieces + 2 - len(around), 2))
     return np.unique([*around, *_quantiles(values[others], None if weight is None else weight[others], rest)])
 
 
 def _quantiles(values: np.ndarray, weight: np.ndarray | None, levels: Any) -> np.ndarray:
-    """Quantiles of values, each of which stands as often as its weight says; of fewer than the rows, in proportion."""
+    """Returns quantiles of values repeated by their weights, which are scaled up to a sum of at least the rows."""
     if weight is None:
         return np.quantile(values, levels)
     order = np.argsort(values, kind="stable")
     above = np.cumsum(weight[order] * max(1.0, len(values) / weight.sum()))
     place = np.asarray(levels) * (above[-1] - 1)
-    # One of the values before the place and one behind it, where a rounded sum may end short of the last.
-    at = lambda place: values[order[np.minimum(np.searchsorted(above, place, side="right"), len(values) - 1)]]
-    first, share = at(np.floor(place)), place - np.floor(place)
-    return first + share * (at(np.floor(place) + 1) - first)
+    # Interpolates between the values before and after a place; the minimum is for a sum that rounds below the last.
+    value_at = lambda place: values[order[np.minimum(np.searchsorted(above, place, side="right"), len(values) - 1)]]
+    first, share = value_at(np.floor(place)), place - np.floor(place)
+    return first + share * (value_at(np.floor(place) + 1) - first)
 
 
-_ROWS_AT_ONCE = 1024  # whose similarities to all landmarks are in memory; decides nothing else
+_ROWS_AT_ONCE = 1024  # chunk of rows whose similarities to all landmarks are in memory; without effect on results
 
 
 @record
@@ -284,20 +284,20 @@ class TableNetwork(Network):
     \[ f(x) = b + W z(x) + A\, p(x) + K\, \phi(z(x)) + V\, h_L, \qquad h_1 = a(U z(x) + P\, p(x) + c_1), \quad
        h_{l+1} = a(W_l h_l + c_{l+1}) \]
 
-    with z the columns scaled and the categories as vectors of zeros with a one, and p the piecewise-linear encoding of
-    the numbers (`lamu.networks.Columns`), and \(\phi\) the features of a kernel (`lamu.networks.KernelFeatures`), where
-    there is one. A linear model, a generalised additive model, a Gaussian process and a network are this function with
-    some of its weights at zero, so that they train in one compiled program and mix in one posterior.
+    with z the scaled columns and one-hot categories, p the piecewise-linear encoding of the numbers
+    (`lamu.networks.Columns`), and \(\phi\) the features of a kernel (`lamu.networks.KernelFeatures`), where there is
+    one. A linear model, a generalised additive model, a Gaussian process and a network are this function with some
+    weights at zero, so that they train in one compiled program and mix in one posterior.
 
-    Parameters stand at `linear/kernel`, `linear/bias`, `additive/kernel`, `features/kernel`, `hidden/smooth`,
-    `hidden/pieces`, `hidden/bias`, `layers/i/kernel`, `layers/i/bias` and `head/kernel`. The outputs' kernels start at
-    zero, so that every run starts from the same constant function; hidden kernels start as He normals.
+    Parameters are at `linear/kernel`, `linear/bias`, `additive/kernel`, `features/kernel`, `hidden/smooth`,
+    `hidden/pieces`, `hidden/bias`, `layers/i/kernel`, `layers/i/bias` and `head/kernel`. Output kernels start at zero,
+    so that every run starts from the same constant function; hidden kernels start as He normals.
 
     Attributes:
-        columns: how columns are read; `Columns.of(x)` learns it from training rows.
+        columns: the encoding of the columns; `Columns.of(x)` learns it from training rows.
         widths: the widths of the hidden layers; none for the additive model alone.
         activation: "relu", "tanh", "gelu", "silu" or "erf".
-        kernel: the features of a kernel on the smooth readings; None for none.
+        kernel: the features of a kernel on the smooth encodings; None for none.
 
     Raises:
         ValueError: for a width that is not a positive integer, or an unknown activation.
@@ -330,13 +330,13 @@ class TableNetwork(Network):
 
     @property
     def feature_count(self) -> int:
-        """How many features of a kernel there are."""
+        """The number of kernel features."""
         if self.kernel is not None:
             return self.kernel.count
         return self.columns.feature_count if isinstance(self.columns, EncodedColumns) else 0
 
     def encode(self, x: Array) -> tuple[TableNetwork, Array]:
-        """Returns the network of rows that are read ahead, with the same parameters, and those readings.
+        """Returns a network of encoded rows, with the same parameters, and the encoded rows.
 
         Args:
             x: inputs `[batch, D]`.
@@ -359,7 +359,7 @@ class TableNetwork(Network):
         return replace(self, columns=encoded, kernel=None), _readings(columns, self.kernel, x)
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
-        """Returns fresh parameters for inputs like `x`, and the empty state."""
+        """Returns initial parameters for inputs like `x`, and the empty state."""
         dtype = floating(x)
         smooth, pieces = self.columns.smooth_width, self.columns.piece_count
         params: Params = {
@@ -415,7 +415,7 @@ class TableNetwork(Network):
 
 @compiled_once(over_rows=True)
 def _readings(columns: Columns, kernel: KernelFeatures | None, x: Array) -> Array:
-    """Returns both readings of the columns and the features of the kernel, side by side."""
+    """Returns both encodings of the columns and the kernel features, concatenated."""
     smooth, pieces = columns.read(x)
     if kernel is None:
         return jnp.concatenate([smooth, pieces], axis=1)

@@ -23,36 +23,36 @@ _EPS = 1e-6
 @record
 @sized
 class Transformer(Network):
-    r"""A small transformer: blocks of attention and of a dense layer at each step, each beside the identity.
+    r"""A small transformer: residual blocks of attention and of a dense layer at each step.
 
     \[ h \leftarrow h + \operatorname{softmax}\big(Q K^\top / \sqrt d\big) V\, W_o, \qquad
        h \leftarrow h + W_2\, a(W_1\, \mathrm{norm}(h)) \]
 
-    with Q, K, V linear in norm(h), one set for each head, of width d. The norms (each step's features with mean zero
-    and variance one, scaled and shifted) come first in a block, and once more at the end. Inputs are
-    `[batch, steps, features]`, or `[batch, steps]` for sequences of numbers; codes of tokens go through `OneHot`, also
-    inside `Tokens`. Each step is embedded by a dense layer, and has a learned vector for its position added, so that
-    sequences have the length of those that the network was made for.
+    with Q, K, V linear in norm(h), one set for each head, of width d. Layer normalisation comes first in a block, and
+    once more at the end. Inputs are `[batch, steps, features]`, or `[batch, steps]` for sequences of numbers; codes of
+    tokens go through `OneHot`, also inside `Tokens`. Each step is embedded by a dense layer, plus a learned vector of
+    its position, so that the length of sequences is fixed at initialisation.
 
-    Parameters stand at `embedding/kernel`, `embedding/bias`, `positions/table`,
+    Parameters are at `embedding/kernel`, `embedding/bias`, `positions/table`,
     `blocks/i/attention/{query,key,value,out}/kernel`, `blocks/i/dense/{0,1}/{kernel,bias}`,
     `blocks/i/norms/{0,1}/{scale,bias}`, `norm/{scale,bias}` and `layers/0/{kernel,bias}`. Kernels of attention are
-    `[width, width]`, the heads side by side. Kernels start as Glorot normals, positions normal with deviation 0.02.
+    `[width, width]`, with the heads concatenated. Kernels start as Glorot normals, positions as normals with standard
+    deviation 0.02.
 
     Attributes:
-        depth: how many blocks.
-        width: the features of a step.
-        heads: how many heads, a divisor of the width.
+        depth: the number of blocks.
+        width: the number of features of a step.
+        heads: the number of heads, a divisor of the width.
         hidden: the width of the dense layer inside a block.
         activation: "relu", "tanh", "gelu", "silu" or "erf".
-        causal: whether a step attends to itself and those before it alone, as the prediction of what comes next needs.
+        causal: whether a step attends only to itself and earlier steps, as next-step prediction needs.
         readout: which steps reach the last layer: `MeanOfSteps()`, `LastStep()` or `EveryStep()`.
 
     Raises:
-        ValueError: for sizes that are not positive integers, a width that cannot be dealt to the heads, an unknown
-            activation, inputs that are no sequences or have another length, or outputs that cannot be dealt to every
-            step.
-        TypeError: for a `readout` that is none.
+        ValueError: for sizes that are not positive integers, a width that is not a multiple of the heads, an unknown
+            activation, inputs that are not sequences or have another length, or outputs that are not a multiple of the
+            steps.
+        TypeError: for a `readout` that is not a `Readout`.
 
     Source: Vaswani et al. (2017), section 3, with the norms first as in Xiong et al. (2020).
 
@@ -87,7 +87,7 @@ class Transformer(Network):
         require_readout(self.readout)
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
-        """Returns fresh parameters for sequences like `x`, and the empty state."""
+        """Returns initial parameters for sequences like `x`, and the empty state."""
         x, dtype, width = steps_of(x), floating(x), self.width
         embedding, positions, head_key, *keys = jax.random.split(key, 3 + self.depth)
         norm = lambda: {"scale": jnp.ones(width, dtype), "bias": jnp.zeros(width, dtype)}
@@ -97,8 +97,8 @@ class Transformer(Network):
             first, second, *four = jax.random.split(each, 6)
             blocks[index] = {
                 "attention": {
-                    name: {"kernel": _KERNEL(one, (width, width), dtype)}
-                    for name, one in zip(_ATTENTION, four, strict=True)
+                    name: {"kernel": _KERNEL(subkey, (width, width), dtype)}
+                    for name, subkey in zip(_ATTENTION, four, strict=True)
                 },
                 "dense": {0: dense(first, width, self.hidden), 1: dense(second, self.hidden, width)},
                 "norms": {0: norm(), 1: norm()},
@@ -133,13 +133,13 @@ class Transformer(Network):
         return read_out(self.readout, params["layers"][0], _normalised(params["norm"], hidden)), state
 
     def _attention(self, params: Params, hidden: Array) -> Array:
-        """Returns what each step takes from the others, `[batch, steps, width]`."""
+        """Returns the outputs of attention, `[batch, steps, width]`."""
         apart = (*hidden.shape[:2], self.heads, -1)
         q, k, v = ((hidden @ params[name]["kernel"]).reshape(apart) for name in _ATTENTION[:3])
         scores = jnp.einsum("bshk,bthk->bhst", q, k) * q.shape[-1] ** -0.5
         if self.causal:
-            seen = jnp.tril(jnp.ones(scores.shape[2:], bool))
-            scores = jnp.where(seen[None, None], scores, jnp.finfo(scores.dtype).min)
+            mask = jnp.tril(jnp.ones(scores.shape[2:], bool))
+            scores = jnp.where(mask[None, None], scores, jnp.finfo(scores.dtype).min)
         mixed = jnp.einsum("bhst,bthk->bshk", jax.nn.softmax(scores, axis=-1), v)
         return mixed.reshape(hidden.shape) @ params["out"]["kernel"]
 
@@ -152,7 +152,7 @@ def _dense(layer: Params, hidden: Array) -> Array:
 
 
 def _normalised(norm: Params, hidden: Array) -> Array:
-    """Layer normalisation, over the features of each step."""
+    """Applies layer normalisation over the features of each step."""
     away = hidden - jnp.mean(hidden, axis=-1, keepdims=True)
     scaled = away * jax.lax.rsqrt(jnp.mean(away * away, axis=-1, keepdims=True) + _EPS)
     return scaled * norm["scale"][None, None] + norm["bias"][None, None]

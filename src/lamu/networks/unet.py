@@ -1,4 +1,4 @@
-"""The U-Net: a prediction at every pixel."""
+"""The U-Net, for predictions at every pixel."""
 
 from __future__ import annotations
 
@@ -21,29 +21,30 @@ __all__ = ["UNet"]
 @record
 @sized
 class UNet(Normalised):
-    r"""A U-Net for dense prediction: what is seen at a coarse scale is brought back to every pixel.
+    r"""A U-Net for dense prediction, which combines features of all scales at every pixel.
 
     \[ d_0 = B_0(x), \quad d_{l} = B_{l}(\mathrm{pool}\, d_{l-1}), \qquad
        u_L = d_L, \quad u_{l} = B'_{l}\big([d_l, \mathrm{up}\, u_{l+1}]\big), \qquad f = W u_0 + b \]
 
     where a block B is twice a convolution of three by three pixels, a normaliser and the activation, the pooling the
     mean of two by two pixels, and "up" repeats each pixel two by two. W is the same at all pixels. The outputs of a row
-    lie side by side, pixel after pixel, as `likelihoods.PerPosition(Categorical(classes), (height, width))` reads them.
+    are flattened pixel by pixel, as `likelihoods.PerPosition(Categorical(classes), (height, width))` expects them.
 
-    Parameters stand at `down/l/convolutions/j/kernel`, `down/l/norms/j/...`, `up/l/convolutions/j/kernel`,
-    `up/l/norms/j/...`, `layers/0/kernel` and `layers/0/bias`; the level l = 0 has the size of the images.
-    Convolutions have no bias, and are products of patches with a matrix, fast on a CPU inside compiled loops, too.
+    Parameters are at `down/l/convolutions/j/kernel`, `down/l/norms/j/...`, `up/l/convolutions/j/kernel`,
+    `up/l/norms/j/...`, `layers/0/kernel` and `layers/0/bias`; the level l = 0 has the size of the images. Convolutions
+    have no bias, and are products of patches with a matrix, which are fast on a CPU also inside compiled loops.
 
     Attributes:
         channels: the features of each level, from the size of the images to the coarsest.
         activation: "relu", "tanh", "gelu", "silu" or "erf".
-        normalise: what follows a convolution: `FilterResponse()`, under which rows stay independent, or `BatchNorm()`.
+        normalise: the normaliser after a convolution: `FilterResponse()`, which keeps rows independent, or
+            `BatchNorm()`.
 
     Raises:
-        ValueError: for fewer than two levels, channels that are no positive integers, an unknown activation, inputs
-            that are no images, sizes that cannot be halved at every level, or outputs that cannot be dealt to the
+        ValueError: for fewer than two levels, channels that are not positive integers, an unknown activation, inputs
+            that are not images, sizes that cannot be halved at every level, or outputs that are not a multiple of the
             pixels.
-        TypeError: for a `normalise` that is no normaliser.
+        TypeError: for a `normalise` that is not a normaliser.
 
     Source: Ronneberger, Fischer & Brox (2015), with padded convolutions and without learned upsampling.
 
@@ -74,7 +75,7 @@ class UNet(Normalised):
         super().__post_init__()
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
-        """Returns fresh parameters for images like `x`, and the normalisers' state, empty where they have none."""
+        """Returns initial parameters for images like `x`, and the normalisers' state, empty where they have none."""
         pixels, dtype, draw = self._pixels(x), floating(x), initial_weights(self.activation)
         if outputs % pixels:
             raise ValueError(
@@ -90,8 +91,8 @@ class UNet(Normalised):
             norms = [self.normalise.init(after, dtype) for _ in range(2)]
             params[side][level] = {
                 "convolutions": {
-                    j: {"kernel": draw(one, (3, 3, *size), dtype)}
-                    for j, (one, size) in enumerate(zip(jax.random.split(each), sizes, strict=True))
+                    j: {"kernel": draw(subkey, (3, 3, *size), dtype)}
+                    for j, (subkey, size) in enumerate(zip(jax.random.split(each), sizes, strict=True))
                 },
                 "norms": {j: norm for j, (norm, _) in enumerate(norms)},
             }
@@ -107,21 +108,21 @@ class UNet(Normalised):
         norm = NormaliserPass(self.normalise, state, train, mask)
 
         def block(side: str, level: int, hidden: Array) -> Array:
-            at = params[side][level]
+            part = params[side][level]
             for j in range(2):
-                hidden = norm(at["norms"][j], convolve(hidden, at["convolutions"][j]["kernel"]), side, level, j)
+                hidden = norm(part["norms"][j], convolve(hidden, part["convolutions"][j]["kernel"]), side, level, j)
                 hidden = ACTIVATIONS[self.activation](hidden)
             return hidden
 
         layer = params["layers"][0]
         hidden = as_images(x).astype(layer["kernel"].dtype)
-        coarsest, seen = len(self.channels) - 1, []
+        coarsest, skips = len(self.channels) - 1, []
         for level in range(coarsest):
-            seen.append(block("down", level, hidden))
-            hidden = _halved(seen[-1])
+            skips.append(block("down", level, hidden))
+            hidden = _halved(skips[-1])
         hidden = block("down", coarsest, hidden)
         for level in reversed(range(coarsest)):
-            hidden = block("up", level, jnp.concatenate([seen[level], _doubled(hidden)], axis=3))
+            hidden = block("up", level, jnp.concatenate([skips[level], _doubled(hidden)], axis=3))
         f = hidden @ layer["kernel"] + layer["bias"][None, None, None]
         return f.reshape(x.shape[0], -1), norm.state
 
@@ -133,7 +134,7 @@ class UNet(Normalised):
         return down + [("up", level, self.channels[level] + self.channels[level + 1]) for level in levels[:-1]]
 
     def _pixels(self, x: Array) -> int:
-        """Returns how many pixels an image has."""
+        """Returns the number of pixels of an image."""
         height, width = as_images(x).shape[1:3]
         most = 2 ** (len(self.channels) - 1)
         if height % most or width % most:
@@ -145,13 +146,13 @@ class UNet(Normalised):
 
 
 def _halved(images: Array) -> Array:
-    """The mean of every two by two pixels."""
+    """Returns the mean of every two by two pixels."""
     batch, height, width, features = images.shape
     return jnp.mean(images.reshape(batch, height // 2, 2, width // 2, 2, features), axis=(2, 4))
 
 
 def _doubled(images: Array) -> Array:
-    """Every pixel two by two times, as a broadcast."""
+    """Repeats every pixel two by two times, by a broadcast."""
     batch, height, width, features = images.shape
     each = jnp.broadcast_to(images[:, :, None, :, None], (batch, height, 2, width, 2, features))
     return each.reshape(batch, 2 * height, 2 * width, features)

@@ -1,4 +1,4 @@
-"""Networks that wrap another one: changed, standardised or held inputs and states; and a function that is trained."""
+"""Wrappers of networks for noisy, augmented or standardised inputs and fixed statistics, and of trained functions."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from lamu.typing import Array, Number, Params, RandomKey, Rows, State
 __all__ = ["Augmented", "Evaluated", "InputNoise", "NetworkWrapper", "Standardised", "Trained"]
 
 
-# A Bayesian reads it as a likelihood of the unchanged row under an average over changes. The loss then is an average of
-# log likelihoods, a lower bound to the log of that average (Jensen's inequality): augmented rows are no further data,
-# and count as often as the rows that they come from.
+# The Bayesian interpretation is a likelihood of the unchanged row that averages over changes. The loss, an average of
+# log likelihoods, is then a lower bound of the log of that average (Jensen's inequality): augmented rows are not
+# additional data, and have the weight of their original rows.
 
 
 class _Changed(NetworkWrapper):
-    """A network whose inputs change in training passes that are given a key, and in no other."""
+    """Base class of networks that change their inputs in training passes with a key, and only there."""
 
     def changed(self, key: RandomKey, x: Array) -> Array:
-        """Returns the inputs that the base sees in training."""
+        """Returns the inputs of the base in training."""
         raise NotImplementedError
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, State]:
         if train and key is not None:
-            key, own = jax.random.split(key)
-            x = self.changed(own, x)
+            key, subkey = jax.random.split(key)
+            x = self.changed(subkey, x)
         return super().apply(params, state, x, key, train, mask)
 
 
@@ -43,7 +43,7 @@ class _Changed(NetworkWrapper):
 class InputNoise(_Changed):
     r"""The network \(x \mapsto f(x + s \epsilon)\) in training, \(\epsilon \sim N(0, I)\); f itself in prediction.
 
-    Every row has noise of its own, which depends on the key and the row's number alone. To first order it adds the
+    Every row has independent noise, which depends on the key and the row's number alone. To first order it adds the
     penalty \(\tfrac{s^2}{2} \lVert \partial f / \partial x \rVert^2\), weighted by the curvature of the loss (Bishop
     1995). Inside of `Model.standardised`, s is in standard deviations of each input.
 
@@ -84,16 +84,16 @@ class InputNoise(_Changed):
 
 @record
 class Augmented(_Changed):
-    r"""The network \(x \mapsto f(t(x))\) in training, with a random change t; f itself in prediction.
+    r"""The network \(x \mapsto f(t(x))\) in training, with a random transformation t; f itself in prediction.
 
     Attributes:
         base: f.
         augment: a function of a key and inputs `[batch, ...]` that returns inputs of the same shape and dtype; for
-            instance a `jax.vmap` of a change of one row. It is code: a saved posterior has its name.
+            instance a `jax.vmap` of a transformation of one row. It is code: a saved posterior contains its name.
 
     Raises:
         TypeError: for an `augment` that cannot be called.
-        ValueError: when it returns another shape or dtype.
+        ValueError: if it returns another shape or dtype.
 
     Examples:
         >>> import jax, jax.numpy as jnp
@@ -115,7 +115,7 @@ class Augmented(_Changed):
             raise TypeError(f"augment={self.augment!r} cannot be called; give a function of a key and inputs")
 
     def changed(self, key: RandomKey, x: Array) -> Array:
-        """Returns what `augment` makes of the inputs."""
+        """Returns the augmented inputs."""
         new = self.augment(key, x)
         if new.shape != x.shape or new.dtype != x.dtype:
             raise ValueError(
@@ -127,7 +127,7 @@ class Augmented(_Changed):
 
 @record
 class Standardised(NetworkWrapper):
-    r"""The network \(x \mapsto f((x - \mathrm{shift}) / \mathrm{scale})\): scaling is part of the model.
+    r"""The network \(x \mapsto f((x - \mathrm{shift}) / \mathrm{scale})\), with the scaling as part of the model.
 
     Attributes:
         base: f.
@@ -165,11 +165,10 @@ class Standardised(NetworkWrapper):
 
 @record
 class Evaluated(NetworkWrapper):
-    r"""The network \(x \mapsto f(\theta, x)\) with batch statistics and the like held, whose rows never meet.
+    r"""The network \(x \mapsto f(\theta, x)\) in evaluation mode, with fixed batch statistics and independent rows.
 
-    Its weights go on to be learned, under the statistics that it came with, and each row has a gradient of its own:
-    what `vogn`, `ogn`, `slang` and empirical Fisher matrices need of a network with batch normalisation. Its units are
-    never dropped.
+    Its weights are still learned, under the given statistics, and each row has its own gradient, as `vogn`, `ogn`,
+    `slang` and empirical Fisher matrices need of a network with batch normalisation. Dropout is never active.
 
     Attributes:
         base: the network.
@@ -192,7 +191,7 @@ class Evaluated(NetworkWrapper):
 
     @property
     def masked(self) -> bool:
-        """No row meets another."""
+        """False: rows are independent."""
         return False
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
@@ -201,27 +200,27 @@ class Evaluated(NetworkWrapper):
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, State]:
-        """Returns the base's outputs in evaluation mode, whatever mode is asked for."""
+        """Returns the base's outputs, always in evaluation mode."""
         return outputs(self.base, params, self.state, x, None, False, None)[0], {}
 
 
 @record
 class Trained(Network):
-    r"""A function \(f(\theta, x)\) with the parameters that it was trained to, from any library that JAX can call.
+    r"""A function \(f(\theta, x)\) with its trained parameters, from any library that JAX can call.
 
-    `init` returns the parameters, so that `lamu.fit(model, data, algorithm, epochs=0)` goes straight to the posterior,
-    and more epochs go on from there. A posterior of it can be saved; who loads it gives the function again,
+    `init` returns the parameters, so that `lamu.fit(model, data, algorithm, epochs=0)` computes the posterior without
+    training, and more epochs continue from there. A posterior of it can be saved; loading it needs the function again,
     `lamu.load(path, network=...)`.
 
     Attributes:
-        function: maps parameters and inputs `[batch, ...]` to outputs `[batch, outputs]`; pure, and without a state:
-            give batch statistics as constants of the function.
+        function: a pure function of parameters and inputs `[batch, ...]` that returns outputs `[batch, outputs]`,
+            without a state: batch statistics must be constants of the function.
         params: the parameters, nested dictionaries of arrays.
         head: the path pattern of the last layer's parameters, in which f is linear, for methods of the last layer.
         linear: whether f is affine in all parameters.
 
     Raises:
-        TypeError: for a function that cannot be called, or parameters that are no dictionary.
+        TypeError: for a function that cannot be called, or parameters that are not a dictionary.
         ValueError: for a head that matches no parameter.
 
     Examples:

@@ -1,4 +1,4 @@
-"""PyTorch modules as networks: read once, as a graph of operators, and computed by JAX from then on."""
+"""PyTorch modules as networks: exported once as a graph of operators, and then computed by JAX."""
 
 from lamu.networks.torch.module import Torch
 

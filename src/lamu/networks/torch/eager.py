@@ -1,4 +1,4 @@
-"""Passes by PyTorch itself, before a module is exported: rows that it cannot compute and hidden state are named."""
+"""Checks of a PyTorch module by eager passes before its export: invalid inputs and hidden state."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ __all__ = ["Mode", "copied", "require_one_input", "require_pure", "unwrapped"]
 
 @dataclass(frozen=True)
 class Mode:
-    """The mode of a pass, for one operator of it."""
+    """The mode of a pass, for one operator."""
 
-    train: bool  # whether batch statistics are computed, and not used
+    train: bool  # whether batch statistics are computed instead of used
     key: RandomKey | None  # the operator's own key; None where nothing is drawn
     mask: Array | None  # one for a real row and zero for a padded one, `[batch]`; None where every row is real
 
     def at(self, index: int) -> Mode:
-        """Returns the mode for the operator of this number, with a key of its own."""
+        """Returns the mode for the operator of this number, with its own key."""
         key = None if self.key is None else jax.random.fold_in(self.key, index)
         return Mode(self.train, key, self.mask)
 
 
-# `torch.export` reads one pass from the beginning. An attribute that `forward` writes for the next pass (`self.h =
-# ...`) would be exported as it is at the beginning for ever, without an error.
+# `torch.export` records one pass. An attribute that `forward` writes for the next pass (`self.h = ...`) would silently
+# be exported with its initial value.
 
 
-# PyTorch is imported where it is used: its types are a checker's, and anything where it runs.
+# PyTorch is imported where it is used: its types are for type checkers alone.
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
@@ -44,7 +44,7 @@ _PYTORCHS = ("_parameters", "_modules", "_buffers", "_non_persistent_buffers_set
 
 
 def copied(module: Module) -> Module:
-    """Returns a copy of a module, also where it holds results of an earlier pass, which PyTorch does not copy."""
+    """Returns a copy of a module, also where it stores results of an earlier pass, which PyTorch cannot copy."""
     import torch
 
     held = [value for each in module.modules() for value in vars(each).values() if isinstance(value, torch.Tensor)]
@@ -52,7 +52,7 @@ def copied(module: Module) -> Module:
 
 
 def unwrapped(module: Any) -> Any:
-    """Returns the module inside what `torch.compile`, `DataParallel` and `DistributedDataParallel` make of it."""
+    """Returns the module inside of `torch.compile`, `DataParallel` and `DistributedDataParallel`."""
     import torch
     from torch import nn
 
@@ -85,9 +85,9 @@ def require_one_input(module: Module) -> None:
 
 
 def require_pure(module: Module, example: Tensor) -> None:
-    """Raises for a module that cannot compute the rows of an example, or whose outputs depend on earlier passes."""
-    # Registered buffers are the network's state and may change. So may attributes that leave the outputs alone:
-    # attention weights to look at, a table that is computed once.
+    """Raises an error for a module that cannot process an example, or whose outputs depend on earlier passes."""
+    # Registered buffers are the network's state and may change. So may attributes without effect on the outputs: stored
+    # attention weights, a table that is computed once.
     import torch
 
     expected = _outputs(copied(module), example)
@@ -114,10 +114,10 @@ def require_pure(module: Module, example: Tensor) -> None:
 
 
 def _outputs(module: Module, example: Tensor) -> PyTree:
-    """Returns the outputs of a pass, without a trace in PyTorch's own generator."""
+    """Returns the outputs of a pass, without changing the state of PyTorch's random generator."""
     import torch
 
-    entered: list[str] = []  # the submodules that are being computed, the innermost last
+    entered: list[str] = []  # the stack of submodules in the pass, the innermost last
     hooks = []
     for path, each in module.named_modules():
         hooks += [each.register_forward_pre_hook(_enter(entered, path)), each.register_forward_hook(_leave(entered))]
@@ -153,7 +153,7 @@ def _outputs(module: Module, example: Tensor) -> PyTree:
 
 
 def _reads_names(error: Exception) -> bool:
-    """Whether a forward asked a tensor for what a dictionary has."""
+    """Whether a forward pass used a tensor as a dictionary."""
     text = str(error)
     asks = isinstance(error, AttributeError) and any(f"'{name}'" in text for name in ("items", "keys", "values", "get"))
     by_name = isinstance(error, IndexError | TypeError | KeyError) and ("valid indices" in text or "new():" in text)
@@ -161,7 +161,7 @@ def _reads_names(error: Exception) -> bool:
 
 
 def _looks_up(error: Exception) -> bool:
-    """Whether an embedding was given numbers that are not whole."""
+    """Whether an embedding was given numbers that are not integers."""
     text = str(error)
     return "indices" in text and ("Long" in text or "Int" in text) and "scalar type" in text
 
@@ -178,8 +178,8 @@ def _leave(entered: list[str]) -> Callable[..., None]:
 
 
 def _attributes(module: Module) -> dict[str, object]:
-    """Returns what stands for the attributes of a module and its submodules, by path: two are equal where they are."""
-    # A buffer that is registered without a value (None) has no fixed shape, and is one of them.
+    """Returns comparable stand-ins of the attributes of a module and its submodules, by path."""
+    # A buffer that is registered without a value (None) has no fixed shape, and counts as an attribute.
     found = {}
     for path, each in module.named_modules():
         own = {name: value for name, value in vars(each).items() if name not in _PYTORCHS and "_hooks" not in name}
@@ -189,7 +189,7 @@ def _attributes(module: Module) -> dict[str, object]:
 
 
 def _identity(value: object) -> object:
-    """Returns a value itself where it cannot change, the identities of a container's contents, else an identity."""
+    """Returns immutable values themselves, for containers the identities of their contents, else the object's id."""
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return value
     if isinstance(value, dict):
@@ -199,12 +199,12 @@ def _identity(value: object) -> object:
     return (type(value), id(value), getattr(value, "_version", 0))  # PyTorch counts the changes of a tensor in place
 
 
-def _same(one: PyTree, other: PyTree) -> bool:
+def _same(first: PyTree, other: PyTree) -> bool:
     """Whether two outputs are equal, as tensors or as containers of tensors."""
     import torch
     from torch.utils import _pytree as pytree
 
-    leaves, others = (pytree.tree_leaves(each) for each in (one, other))
+    leaves, others = (pytree.tree_leaves(each) for each in (first, other))
     return len(leaves) == len(others) and all(
         torch.allclose(a, b, equal_nan=True) if isinstance(a, torch.Tensor) else bool(a == b)
         for a, b in zip(leaves, others, strict=True)

@@ -1,4 +1,4 @@
-"""A PyTorch module as a network."""
+"""Adapter of a PyTorch module as a network."""
 
 from __future__ import annotations
 
@@ -24,35 +24,33 @@ __all__ = ["Torch"]
 
 @record
 class Torch(Network):
-    r"""A PyTorch module, trained or not, whose belief, posterior and predictions are computed by JAX.
+    r"""Adapter of a PyTorch module, trained or not; passes, beliefs and predictions are computed by JAX.
 
-    The module is read once (`torch.export`) and is never changed. Its parameters are what beliefs are about, under the
-    module's own names (`fc1.weight` is at the path `fc1/weight`); buffers that its training passes renew, such as batch
-    statistics, are the network's state. Inputs have PyTorch's layout, images `[batch, channels, height, width]`. Random
-    layers draw in passes that are given a key, and batch statistics are computed in passes that train, whatever mode
-    the module was left in. Parameters that take no gradient (`requires_grad_(False)`) are held as they are, and no
-    belief is about them, unless this is so of all. A parameter that has several names (tied weights) is one parameter
-    under the first of them, the name in `module.named_parameters()`; `state_dict` writes all. What `torch.compile` and
-    `DataParallel` wrap around a module is taken off, and weights of 16 bits are computed in 32.
+    The module is exported once (`torch.export`) and never changed. Its parameters keep their names (`fc1.weight` is at
+    the path `fc1/weight`); buffers that its training passes update, such as batch statistics, are the network's state.
+    Inputs have PyTorch's layout, images `[batch, channels, height, width]`. Random layers draw in passes with a key,
+    and batch statistics are computed in passes that train, whatever mode the module was left in. Parameters without
+    gradient (`requires_grad_(False)`) are frozen, unless all of them are. A parameter with several names (tied weights)
+    is one parameter under the first of them, the name in `module.named_parameters()`; `state_dict` writes all. The
+    wrappers of `torch.compile` and `DataParallel` are removed, and 16-bit weights are computed in 32 bits.
 
-    It is code: a saved posterior has its name, and who loads it gives the network again,
-    `lamu.load(path, network=...)`.
+    It is code: a saved posterior contains its name, and loading it needs the network, `lamu.load(path, network=...)`.
 
     Attributes:
-        module: a `torch.nn.Module`, whose weights every run begins with; or a function without arguments that makes
-            one (a class, for instance), so that every run begins with weights of its own.
+        module: a `torch.nn.Module`, whose weights every run starts from; or a function without arguments that makes one
+            (a class, for instance), so that every run starts from its own weights.
         head: the path pattern of the last layer's parameters, in which f is linear, for methods of the last layer; a
             pattern of a tied weight's later name becomes its first. Where other layers use it too, methods of the last
             layer linearise f in it.
         linear: whether f is affine in all parameters.
-        start: parameters and buffers that every run begins with; those of a module that was given, as they were then.
-        frozen: parameters that take no gradient, as they were then.
+        start: parameters and buffers that every run starts from: those of the given module at construction.
+        frozen: parameters without gradient, at construction.
 
     Raises:
-        TypeError: for what is no module, and, when it first meets data, for a module that cannot be read or has hidden
-            state; the message names the operator or the attribute, and the submodule.
-        ValueError: for a head that matches no parameter, or a tied weight beside others, and for rows that the module
-            cannot compute.
+        TypeError: for a value that is not a module, and, at the first data, for a module that cannot be exported or has
+            hidden state; the message names the operator or the attribute, and the submodule.
+        ValueError: for a head that matches no parameter, or a tied weight among others, and for rows that the module
+            cannot process.
 
     Examples:
         >>> import lamu, torch
@@ -71,7 +69,7 @@ class Torch(Network):
     start: Params | None = None
     frozen: Params | None = None
 
-    outputs_first = True  # of the kernels of dense layers
+    outputs_first = True  # in the kernels of dense layers
 
     def __post_init__(self) -> None:
         from torch import nn
@@ -95,12 +93,12 @@ class Torch(Network):
 
     @property
     def trained(self) -> bool:
-        """Whether the weights were brought along."""
+        """Whether the weights are pretrained."""
         return self.start is not None
 
     @property
     def whole(self) -> Torch:
-        """The network with the parameters that take no gradient among its own."""
+        """The network with frozen parameters among its parameters."""
         if self.start is None or not self.frozen:
             return self
         params = tree.nested({**_flat(self.start["params"]), **_flat(self.frozen)}, ".")
@@ -108,7 +106,7 @@ class Torch(Network):
 
     @property
     def masked(self) -> bool:
-        """Whether rows meet in training: where there is batch normalisation."""
+        """Whether rows interact in training, by batch normalisation."""
         return _template(self.module).normalises
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
@@ -122,7 +120,7 @@ class Torch(Network):
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, State]:
-        """Returns the module's outputs, and its state: new in training, else as it was."""
+        """Returns the module's outputs, and its state: updated in training, else unchanged."""
         program = _template(self.module).program(x)
         free, frozen = _flat(params), _flat(self.frozen)
         dtype = next((leaf.dtype for leaf in free.values()), x.dtype)
@@ -137,12 +135,12 @@ class Torch(Network):
         return f[:, None] if f.ndim == 1 else f, tree.nested(after, ".") if train else state
 
     def state_dict(self, params: Params, state: State = None) -> dict[str, Tensor]:
-        """Returns parameters and state as what `torch.nn.Module.load_state_dict` takes.
+        """Returns parameters and state for `torch.nn.Module.load_state_dict`.
 
         Args:
             params: parameters of this network, for instance `posterior.mean["network"]` or a draw; where a leaf is None
-                (a method of the last layer holds the others), the module keeps its own.
-            state: its state, `posterior.network_state`; None for what the module has.
+                (as for methods of the last layer), the module's own is used.
+            state: the network's state, `posterior.network_state`; None for the module's own.
 
         Examples:
             >>> import lamu, torch
@@ -181,7 +179,7 @@ def _untied(head: str, module: Module) -> str:
 
 
 class _TorchTemplate:
-    """What is the same in all modules that a function makes, and the programs that were read."""
+    """The structure shared by all modules that a function makes, and their exported programs."""
 
     def __init__(self, module: Any) -> None:
         from torch import nn
@@ -208,7 +206,7 @@ def _template(module: Any) -> _TorchTemplate:
 
 
 def _made(make: Callable[[], Module], seed: int) -> Module:
-    """Returns a new module whose weights follow from the seed, without a trace in PyTorch's own generator."""
+    """Returns a new module with weights by the seed, without changing the state of PyTorch's random generator."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
@@ -222,12 +220,12 @@ def _drawn(make: Callable[[], Module], like: Params, key: RandomKey) -> Params:
     def draw(bits: Any) -> Params:
         return _values(_made(make, int(np.asarray(bits).ravel()[-1])))
 
-    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), like)  # all of floating numbers
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), like)  # all are floating
     return jax.pure_callback(draw, shapes, jax.random.key_data(key), vmap_method="sequential")
 
 
 def _values(module: Module) -> Params:
-    """Returns the parameters, those that take no gradient, and the buffers that are floating, by their names."""
+    """Returns the parameters, those without gradient, and the floating buffers, by their names."""
 
     def values(named: Iterable[tuple[str, Tensor]]) -> Params:
         arrays = {name: _array(each) for name, each in named if each.is_floating_point()}
@@ -241,11 +239,11 @@ def _values(module: Module) -> Params:
 
 
 def _array(tensor: Tensor) -> np.ndarray:
-    """Returns the values; those of 16 bits in 32, since NumPy has no bfloat16."""
+    """Returns the values of a tensor; 16-bit ones in 32 bits, since NumPy has no bfloat16."""
     held = tensor.detach().cpu()
     return (held.float() if held.element_size() < 4 else held).numpy().copy()
 
 
 def _flat(nested: Params) -> dict[str, PyTree]:
-    """Leaves by the names that PyTorch gives them."""
+    """Returns leaves by their PyTorch names."""
     return {path.replace("/", "."): leaf for path, leaf in tree.by_path(nested).items()}

@@ -1,8 +1,7 @@
-"""A PyTorch module as a program: its exported graph of operators, computed by JAX."""
+"""Exported graphs of PyTorch modules, computed by JAX."""
 
-# `torch.export` reads the module once, in training mode, so that the graph still says where there is dropout and batch
-# normalisation; whether they act is decided at every pass (`lamu.networks.torch.eager.Mode`). PyTorch is not needed
-# again.
+# `torch.export` reads the module once, in training mode, so that the graph contains dropout and batch normalisation;
+# whether they are active is decided at every pass (`lamu.networks.torch.eager.Mode`). PyTorch is not needed again.
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from lamu.typing import Array, DTypeLike, PyTree
 
 __all__ = ["TorchProgram", "first_names", "read"]
 
-# PyTorch is imported where it is used: its types are a checker's, and anything where it runs.
+# PyTorch is imported where it is used: its types are for type checkers alone.
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.fx import Node
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 else:
     Module = Tensor = Node = Any
 
-_ROWS = 2  # of the example that the module is exported with; the axis of rows stays open
+_ROWS = 2  # of the example for the export; the number of rows stays symbolic
 _ELSEWHERE = ("device", "layout", "pin_memory", "memory_format", "non_blocking", "copy", "inplace")
 _CHECKS = ("_assert", "sym_constrain", "_assert_scalar", "_assert_async", "_assert_tensor_metadata")
 _RENEWED = {"batch_norm": (3, 4)}  # its running mean and variance
@@ -57,7 +56,7 @@ class _GraphValue:
 
 @dataclass(frozen=True)
 class _DType:
-    """A dtype of PyTorch's, by its name; `float32` stands for the precision of the parameters."""
+    """A PyTorch dtype, by its name; `float32` stands for the precision of the parameters."""
 
     name: str
 
@@ -70,16 +69,16 @@ class _Operation:
     in_place: bool
     args: tuple[PyTree, ...]
     options: Mapping[str, PyTree]
-    renews: tuple[int, ...] = ()  # the places of the arguments that it gives new values
+    renews: tuple[int, ...] = ()  # the positions of the arguments that it updates
     scope: str = ""  # the submodule's path and its class
 
 
 @dataclass(frozen=True)
 class TorchProgram:
-    """What a module computes."""
+    """The computation of a module."""
 
-    parameters: Mapping[str, str]  # the name of each parameter in the graph, and in the module; the first of several
-    buffers: Mapping[str, str]  # the same of the buffers that training passes renew
+    parameters: Mapping[str, str]  # the name of each parameter in the graph, and its first name in the module
+    buffers: Mapping[str, str]  # the same for the buffers that training passes update
     constants: Mapping[str, np.ndarray]  # all other arrays, by their names in the graph
     inputs: str  # the name of the inputs in the graph
     operations: tuple[_Operation, ...]  # the operators, in order
@@ -209,7 +208,7 @@ def _operation(node: Any) -> _Operation | None:
 
 
 def _refuse_views(node: Any, path: str) -> None:
-    """Refuses a change in place of a part of a tensor that is read again: here every array is a value."""
+    """Refuses an in-place update of a view of a tensor that is read again, since arrays here are values."""
     base = node.args[0]
     if base.op == "call_function" and str(base.target).removeprefix("aten.").split(".")[0] in _VIEWS:
         nodes = list(node.graph.nodes)
@@ -228,7 +227,7 @@ def _where(node: Node) -> str:
 
 
 def _scope(node: Node) -> str:
-    """Returns the path and the class of the submodule, as `lamu.networks.output_range` says where an operator is."""
+    """Returns the path and the class of the submodule of an operator, for `lamu.networks.output_range`."""
     path, kind = next(reversed(list((node.meta.get("nn_module_stack") or {}).values())), ("", ""))
     kind = kind if isinstance(kind, str) else kind.__qualname__
     return f"{path}:{kind.rpartition('.')[2]}"
@@ -245,7 +244,7 @@ def _output(exported: Any) -> _GraphValue:
 
 
 def _plain(value: PyTree) -> PyTree:
-    """Returns arguments with names in the place of nodes."""
+    """Returns arguments with names instead of nodes."""
     import torch
 
     if isinstance(value, torch.fx.Node):
@@ -258,7 +257,7 @@ def _plain(value: PyTree) -> PyTree:
 
 
 def _filled(value: PyTree, values: Mapping[str, PyTree], dtype: DTypeLike) -> PyTree:
-    """Returns arguments with arrays in the place of names."""
+    """Returns arguments with arrays instead of names."""
     if isinstance(value, _GraphValue):
         return values[value.name]
     if isinstance(value, _DType):

@@ -1,7 +1,7 @@
-"""PyTorch's operators in JAX, by the names that an exported graph has for them, without `aten.` and overloads."""
+"""PyTorch's operators in JAX, by their names in an exported graph without `aten.` and overloads."""
 
-# An overload that takes other arguments (`max.dim` beside `max`) has an entry of its own. Arguments are PyTorch's, in
-# PyTorch's order; arrays stand in the places of tensors, JAX's dtypes in the places of PyTorch's.
+# An overload with other arguments (`max.dim` of `max`) has its own entry. Arguments are PyTorch's, in PyTorch's order,
+# with arrays instead of tensors and JAX's dtypes instead of PyTorch's.
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OPERATORS: dict[str, Callable[..., PyTree]] = {
     **REDUCTIONS,
     **SHAPES,
 }
-# What depends on whether the pass trains or has a key: these take a `lamu.networks.torch.eager.Mode` first.
+# Operators that depend on whether the pass trains or has a key take a `lamu.networks.torch.eager.Mode` first.
 OPERATORS_WITH_MODE: dict[str, Callable[..., PyTree]] = {
     **ATTENTION_WITH_MODE,
     **NOISE,

@@ -170,7 +170,7 @@ ELEMENTWISE: dict[str, Callable[..., PyTree]] = {
 
 
 def _axes(dim: Dims) -> int | tuple[int, ...] | None:
-    """Returns PyTorch's dims as JAX's axes: none or an empty list are all of them."""
+    """Returns PyTorch's dims as JAX's axes; None or an empty list are all of them."""
     if dim is None or isinstance(dim, int):
         return dim
     return tuple(dim) or None
@@ -202,7 +202,7 @@ def _variance(
 
 
 def _spread_mean(spread: Callable[..., Array]) -> dict[str, Callable[..., tuple[Array, Array]]]:
-    """Returns the overloads of `var_mean` or `std_mean`, by the ends of their names."""
+    """Returns the overloads of `var_mean` or `std_mean`, by the suffixes of their names."""
 
     def both(
         x: Array, dim: Dims = None, unbiased: bool = True, keepdim: bool = False, *, correction: int | None = None
@@ -217,7 +217,7 @@ def _std(*args: PyTree, **options: PyTree) -> Array:
 
 
 def _at(x: Array, index: Array, dim: int, keepdim: bool) -> tuple[Array, Array]:
-    """Returns the values at one place along an axis, and the places."""
+    """Returns the values at one index along an axis, and the indices."""
     places = jnp.expand_dims(index, dim)
     values = jnp.take_along_axis(x, places, axis=dim)
     return (values, places) if keepdim else (jnp.squeeze(values, dim), index)
@@ -228,7 +228,7 @@ def _order_statistic(x: Array, k: int, dim: int = -1, keepdim: bool = False) -> 
 
 
 def _median(x: Array, dim: int = -1, keepdim: bool = False) -> tuple[Array, Array]:
-    """The lower of the two middle values, as PyTorch's; NaN where there is one, which sorts last."""
+    """Returns the lower of the two middle values, as PyTorch does; NaN, which sorts last, if there is one."""
     size = x.shape[dim]
     rank = jnp.where(jnp.isnan(x).any(axis=dim, keepdims=True), size - 1, (size - 1) // 2)
     index = jnp.take_along_axis(jnp.argsort(x, axis=dim), rank, axis=dim)
@@ -317,7 +317,7 @@ def _embedding(weight: Array, codes: Array, padding: int = -1, *_: object) -> Ar
     rows = weight[codes]
     if padding < 0:
         return rows
-    return jnp.where((codes == padding)[..., None], jax.lax.stop_gradient(rows), rows)  # it does not learn
+    return jnp.where((codes == padding)[..., None], jax.lax.stop_gradient(rows), rows)  # no gradient of the padding row
 
 
 def _embedding_bag(
@@ -331,7 +331,7 @@ def _embedding_bag(
     include_last_offset: bool = False,
     padding: int | None = None,
 ) -> tuple[Array, None, None, None]:
-    """The sum, mean or largest value of the rows in each bag, whose codes begin at its offset; 0 in an empty one."""
+    """Returns the sum, mean or maximum of the rows of each bag, whose codes begin at its offset; 0 for an empty one."""
     bags = offsets.shape[0] - include_last_offset
     bag = jnp.searchsorted(offsets[:bags], jnp.arange(codes.shape[0]), side="right") - 1
     counted = jnp.ones(codes.shape, bool) if padding is None or padding < 0 else codes != padding

@@ -30,7 +30,7 @@ Sizes: TypeAlias = int | Sequence[int]  # one for all axes, or one an axis
 
 
 def dropped(mode: Mode, x: Array, p: float, shape: tuple[int, ...] | None = None) -> Array:
-    """Returns x with entries zeroed at the rate p and the others scaled up; x itself in a pass without a key."""
+    """Returns x with entries dropped at the rate p and the others scaled up; x itself in a pass without a key."""
     if mode.key is None or p == 0:
         return x
     if p == 1:
@@ -92,7 +92,7 @@ def _product(
     groups: int,
     enlarged: list[int] | None = None,
 ) -> Array:
-    """Returns a convolution with a kernel `[features, channels / groups, ...]`, of inputs that may be enlarged."""
+    """Returns a convolution of possibly dilated inputs with a kernel `[features, channels / groups, ...]`."""
     axes = "HWD"[: kernel.ndim - 2]
     f = jax.lax.conv_general_dilated(
         x,
@@ -139,7 +139,7 @@ def _transposed(
 ) -> Array:
     n = weight.ndim - 2
     strides, pads, more, dilations = (_each(each, n) for each in (stride, padding, output_padding, dilation))
-    # A kernel [channels, features / groups, ...] as one of a convolution: turned round, features first.
+    # Turns a kernel [channels, features / groups, ...] into one of a convolution: flipped, features first.
     channels, share, *size = weight.shape
     kernel = jnp.flip(weight, tuple(range(2, 2 + n))).reshape(groups, channels // groups, share, *size)
     kernel = jnp.moveaxis(kernel, 2, 1).reshape(groups * share, channels // groups, *size)
@@ -229,13 +229,13 @@ def _batch_norm(
     eps: float,
     *_: object,
 ) -> tuple[Array, dict[int, Array]]:
-    """Returns the normalised features, and the running statistics by the places of their arguments."""
+    """Returns the normalised features, and the running statistics by the positions of their arguments."""
     if mean is not None and variance is not None and not (training and mode.train):
         return _affine((x - _along(mean, x)) * jax.lax.rsqrt(_along(variance, x) + eps), weight, bias), {}
     axes = (0, *range(2, x.ndim))
     rows = jnp.ones(x.shape[0], bool) if mode.mask is None else mode.mask > 0
     real = rows.reshape(-1, *[1] * (x.ndim - 1))
-    x = jnp.where(real, x, jnp.zeros_like(x))  # nonsense in padded rows spoils no gradient
+    x = jnp.where(real, x, jnp.zeros_like(x))  # padded rows cannot make gradients NaN
     size = jnp.maximum(jnp.sum(rows), 1).astype(x.dtype) * (x.size // x.shape[0] // x.shape[1])
     now = jnp.sum(x, axis=axes) / size
     deviation = jnp.where(real, x - _along(now, x), jnp.zeros_like(x))
@@ -244,7 +244,7 @@ def _batch_norm(
     if mean is None or variance is None:
         return f, {}
     rate = momentum * jnp.minimum(jnp.sum(rows), 1).astype(x.dtype)
-    unbiased = spread * size / jnp.maximum(size - 1, 1)  # PyTorch normalises by one and remembers the other
+    unbiased = spread * size / jnp.maximum(size - 1, 1)  # PyTorch normalises by the biased one and stores this one
     return f, {3: mean + rate * (now - mean), 4: variance + rate * (unbiased - variance)}
 
 
@@ -282,7 +282,7 @@ def _windows(
     for length, r, s, p in zip(x.shape[-n:], reach, strides, pads, strict=True):
         steps = (length + 2 * p - r) / s
         count = math.ceil(steps) if ceil else math.floor(steps)
-        if ceil and count * s >= length + p:  # a window that begins in the padding on the right is none
+        if ceil and count * s >= length + p:  # a window must not begin in the padding on the right
             count -= 1
         ends.append((p, max(count * s + r - length - p, 0)))
     ahead = x.ndim - n
@@ -328,7 +328,7 @@ def _average_pool(n: int) -> Callable[..., Array]:
         if divisor_override is not None:
             return total(x, pads) / divisor_override
         ones = jnp.ones_like(x)
-        if count_include_pad:  # what is padded counts, but not what only the rounding up adds
+        if count_include_pad:  # padding counts, but not the part added by rounding up
             own = _each(padding, n)
             ones = jnp.pad(ones, ((0, 0),) * (x.ndim - n) + tuple((p, p) for p in own), constant_values=1)
             beyond = tuple((0, max(high - p, 0)) for (_, high), p in zip(pads[-n:], own, strict=True))
@@ -438,7 +438,7 @@ def _direction(
 ) -> tuple[Array, tuple[Array, ...]]:
     """Returns the hidden states `[time, batch, units]` and the last carry."""
     inputs, recurrent, *biases = weights
-    drive = x @ inputs.T + (biases[0] if biases else 0)  # for all times in one product
+    drive = x @ inputs.T + (biases[0] if biases else 0)  # one product for all times
     bias = biases[1] if biases else 0
 
     def step(carry: tuple[Array, ...], drive: Array) -> tuple[tuple[Array, ...], Array]:
