@@ -1,4 +1,4 @@
-"""Likelihoods: the distribution of a target given the network's outputs, one file a kind of target."""
+"""Likelihoods: distributions of a target given the network's outputs."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Targets of which some rows say only that they lie beyond, or between, known numbers."""
+"""Likelihoods of censored targets, which for some rows are only known to lie beyond, or between, given numbers."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _LOG_ROOT = 0.5 * math.log(2 * math.pi)
 
 @record
 class Tobit(LearnedScale):
-    r"""The Tobit model: one or two limits, the same for all rows, at which targets pile up. Log-concave in f.
+    r"""The Tobit model: a normal target censored at one or two limits, the same for all rows. Log-concave in f.
 
-    A target at a limit has the probability of everything beyond it, another one the normal density. Mean, variance,
-    entropy and draws are those of the recorded target; f is the mean of the one behind it. Limits that differ from row
-    to row are for `RightCensored` and its kin.
+    A target at a limit has the probability of all values beyond it, another one the normal density. Mean, variance,
+    entropy and draws are those of the recorded target; f is the mean of the latent normal one. For limits that differ
+    between rows use `RightCensored`, `LeftCensored` or `IntervalCensored`.
 
     Attributes:
         lower: l; −∞ for none.
@@ -65,7 +65,7 @@ class Tobit(LearnedScale):
         return Interval(self.lower, self.upper)
 
     def density(self, params: Params, f: Array, y: Array) -> Array:
-        """Returns the log density, or the log probability of what is beyond a limit."""
+        """Returns the log density, or the log probability of all values beyond a limit."""
         scale = self.dispersion(params, f)
         at_lower, at_upper = y <= self.lower, y >= self.upper
         z = (y - f) / scale
@@ -106,7 +106,7 @@ class Tobit(LearnedScale):
         return inner - ndtr(a) * log_normal_cdf(a) - ndtr(-b) * log_normal_cdf(-b)
 
     def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
-        """Returns normal draws, at a limit where they lie beyond it."""
+        """Returns normal draws, clipped to the limits."""
         return jnp.clip(
             f + self.dispersion(params, f) * jax.random.normal(key, f.shape, f.dtype), self.lower, self.upper
         )
@@ -116,22 +116,22 @@ class Tobit(LearnedScale):
         return ndtr((y - f) / self.dispersion(params, f))
 
     def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
-        """Returns the logarithms of the normal ones."""
+        """Returns the logarithms of the normal tails."""
         z = (y - f) / self.dispersion(params, f)
         return log_normal_cdf(z), log_normal_cdf(-z)
 
     def log_interval(self, params: Params, f: Array, lower: Array, upper: Array) -> Array:
-        """Returns that of the normal target behind: everything beyond a limit belongs to the limit."""
-        beyond = jnp.asarray(2.0 * jnp.finfo(f.dtype).max ** 0.25, f.dtype)  # further than any deviation that is told
+        """Returns the log probability of the latent normal interval, where all beyond a limit belongs to the limit."""
+        beyond = jnp.asarray(2.0 * jnp.finfo(f.dtype).max ** 0.25, f.dtype)  # beyond any representable deviation
         a, b = (jnp.reshape(end, f.shape).astype(f.dtype) for end in (lower, upper))
         scale = self.dispersion(params, f)
         a = jnp.where(a < self.lower, -beyond, (a - f) / scale)
         b = jnp.where(b >= self.upper, beyond, (b - f) / scale)
-        found = log_normal_interval(a, jnp.where(b > a, b, a + 1.0))
-        return jnp.where(b > a, found, -jnp.inf)[:, 0]
+        log_probability = log_normal_interval(a, jnp.where(b > a, b, a + 1.0))
+        return jnp.where(b > a, log_probability, -jnp.inf)[:, 0]
 
     def _limits(self, params: Params, f: Array) -> tuple[Array, Array]:
-        """The limits in deviations from f; one that is not there is far beyond what can be told from no limit."""
+        """Returns the limits in standard deviations from f; a missing limit is replaced by a very distant one."""
         scale = self.dispersion(params, f)
         a = jnp.full_like(f, -1e8) if math.isinf(self.lower) else (self.lower - f) / scale
         b = jnp.full_like(f, 1e8) if math.isinf(self.upper) else (self.upper - f) / scale
@@ -146,26 +146,26 @@ def _phi(x: Array) -> Array:
 
 
 def _inside(a: Array, b: Array) -> Array:
-    """Φ(b) − Φ(a), on the side of the smaller ones."""
+    """Returns Φ(b) − Φ(a), computed in the smaller tail."""
     return jnp.where(a + b > 0, ndtr(-a) - ndtr(-b), ndtr(b) - ndtr(a))
 
 
 def _second(a: Array, b: Array) -> Array:
-    """∫ z² φ dz from a to b."""
+    """Returns ∫ z² φ dz from a to b."""
     return _inside(a, b) - (b * _phi(b) - a * _phi(a))
 
 
 class _Censored(LikelihoodWrapper):
-    """What the three have in common: all but the density is the base's, of the target that censoring hides."""
+    """Base class of censored likelihoods: all but the density is the base's, for the uncensored target."""
 
     base: Likelihood
-    second: str  # what rows bring beside their value
+    second: str  # the name of the rows' second entry
 
     quadratic = False
     takes_trials = False
-    check_training = Likelihood.check_training  # of a censored row the base knows no value
+    check_training = Likelihood.check_training  # the base has no value for a censored row
 
-    distribution, marginal = Likelihood.distribution, Likelihood.marginal  # the base's are of another target
+    distribution, marginal = Likelihood.distribution, Likelihood.marginal  # the base's are for another target
 
     def __post_init__(self) -> None:
         if not self.base.support.ordered:
@@ -182,11 +182,11 @@ class _Censored(LikelihoodWrapper):
 
     @property
     def support(self) -> Support:
-        """The base's, which cannot be standardised: limits have the target's units."""
+        """The base's, without standardisation, since limits have the target's units."""
         return Interval() if self.base.support.affine else self.base.support
 
     def split(self, y: Targets) -> tuple[Targets, Targets]:
-        """Returns the value of each row and what it brings beside it, None for plain targets.
+        """Returns the value and the second entry of each row, None for plain targets.
 
         Args:
             y: targets, an array or a mapping.
@@ -206,26 +206,26 @@ class _Censored(LikelihoodWrapper):
         return self.base.outputs(self.split(y)[0])
 
     def init(self, y: Targets) -> Params:
-        """Returns the base's first dispersions, for the values as if they were targets."""
+        """Returns the base's initial dispersions, from the values as if they were targets."""
         return self.base.init(self.split(y)[0])
 
     def log_prob(self, params: Params, f: Array, y: Targets) -> Array:
-        """Returns the log density, or the log probability of what a censored row says, in nats, `[batch]`."""
+        """Returns the log density, or the log probability of a censored row, in nats, `[batch]`."""
         value, second = self.split(y)
         if second is None:
             return self.base.log_prob(params, f, value)
         return self.of_rows(params, f, jnp.asarray(value).astype(f.dtype), jnp.asarray(second))
 
     def of_rows(self, params: Params, f: Array, value: Array, second: Array) -> Array:
-        """Returns the log density of rows with what they bring beside their value."""
+        """Returns the log density of rows with a second entry."""
         raise NotImplementedError
 
     def counted(self, params: Params, f: Array, y: Targets, weights: Array) -> Array:
         r"""Returns the weights times \(-\partial_f^2 \log p(y_i \mid f_i) / \Lambda_i\), of each row, `[batch]`.
 
-        The expected information of a study depends on when each of its rows would have been censored, which is not
-        known of those that were not. The observed one is what these rows tell, and has the right expectation. Where a
-        row has several outputs, or the base is not log-concave, a row counts its weight.
+        The expected information of a study depends on the censoring times of all rows, which are unknown for uncensored
+        ones. The observed information has the right expectation. Where a row has several outputs, or the base is not
+        log-concave, the weight itself is returned.
         """
         if self.split(y)[1] is None or f.shape[1] != 1 or not self.base.log_concave:
             return weights
@@ -234,16 +234,16 @@ class _Censored(LikelihoodWrapper):
         expected = self.base.information_diagonal(params, f)[:, 0]
         share = jnp.maximum(observed, 0.0) / jnp.maximum(expected, jnp.finfo(f.dtype).tiny)
         counts = weights * jax.lax.stop_gradient(share).astype(weights.dtype)
-        return jnp.where(weights > 0, counts, jnp.zeros_like(counts))  # in padding there may be no number
+        return jnp.where(weights > 0, counts, jnp.zeros_like(counts))  # padded rows may be NaN
 
 
 class _OneSided(_Censored):
-    """Rows with an indicator."""
+    """Base class for rows with an indicator of censoring."""
 
     second = "censored"
 
     def check(self, y: Targets) -> None:
-        """Raises a ValueError unless the base takes the values, and indicators are 0 or 1."""
+        """Raises a ValueError unless the base accepts the values, and indicators are 0 or 1."""
         value, censored = self.split(y)
         _one_value(value, self.name)
         self.base.check(value)
@@ -263,16 +263,16 @@ class _OneSided(_Censored):
         self.check_censored(np.asarray(value), censored == 1)
 
     def check_censored(self, value: np.ndarray, censored: np.ndarray) -> None:
-        """Raises a ValueError where a censored row says what cannot be; nothing, unless overridden."""
+        """Raises a ValueError where a censored row is impossible; by default no check."""
 
 
 @record
 class RightCensored(_OneSided):
-    """A base whose rows may say only that the target is above a value: a study that ended, a meter at its end.
+    """A base likelihood with right-censored rows, such as survival times at the end of a study.
 
     The targets are `{"value": [batch], "censored": [batch]}`, with 1 where the target is above the value and 0 where it
-    is the value; a plain array has no row censored. Everything that a prediction says is about the target itself. A
-    censored row counts with the information that it has (`counted`).
+    equals the value; a plain array has no censored rows. Predictions are of the uncensored target. A censored row
+    counts by its observed information (`counted`).
 
     Attributes:
         base: a likelihood of one number a row, such as `Gaussian` or `Weibull`.
@@ -307,10 +307,10 @@ class RightCensored(_OneSided):
 
 @record
 class LeftCensored(_OneSided):
-    """A base whose rows may say only that the target is at most a value: a concentration below what can be measured.
+    """A base likelihood with left-censored rows, such as concentrations below a detection limit.
 
     The targets are `{"value": [batch], "censored": [batch]}`, with 1 where the target is at most the value and 0 where
-    it is the value; a plain array has no row censored. Everything else is as for `RightCensored`.
+    it equals the value; a plain array has no censored rows. All else is as for `RightCensored`.
 
     Attributes:
         base: a likelihood of one number a row, such as `Gaussian` or `Weibull`.
@@ -335,10 +335,10 @@ class LeftCensored(_OneSided):
 
 @record
 class IntervalCensored(_Censored):
-    """A base whose rows say that the target lies between two values: an age in years, a visit before and one after.
+    """A base likelihood with interval-censored rows, such as an event between two visits.
 
-    The targets are `{"value": [batch], "upper": [batch]}`: the target is above the value and at most `upper`, and is
-    the value itself where both are the same. Everything else is as for `RightCensored`.
+    The targets are `{"value": [batch], "upper": [batch]}`: the target is above the value and at most `upper`, and
+    equals the value where both are the same. All else is as for `RightCensored`.
 
     Attributes:
         base: a likelihood of one number a row, such as `Gaussian` or `Weibull`.
@@ -359,7 +359,7 @@ class IntervalCensored(_Censored):
     second = "upper"
 
     def check(self, y: Targets) -> None:
-        """Raises a ValueError unless the base takes both ends, and they are in order."""
+        """Raises a ValueError unless the base accepts both ends, and they are in order."""
         value, upper = self.split(y)
         _one_value(value, self.name)
         self.base.check(value)

@@ -1,4 +1,4 @@
-"""Classes: two, several, ordered ones, and rankings."""
+"""Likelihoods of binary, categorical and ordinal targets, and of rankings."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Bernoulli(Likelihood):
     r"""A binary target with one output: \(p(y \mid f) = p^y (1 - p)^{1-y}\), \(p = g^{-1}(f)\).
 
     The outputs are `[batch, 1]`, the targets `[batch]`, zero or one in any dtype (Booleans too); with the link `Tanh`
-    they are −1 or 1. The mean of a prediction is the probability of one in every case. Log-concave, with nothing to
-    learn beside f.
+    they are −1 or 1. The mean of a prediction is the probability of one in every case. Log-concave, without
+    dispersions.
 
     Attributes:
         link: g, one of `lamu.likelihoods.links`: `Logit`, `Probit`, `LogLog`, `ComplementaryLogLog` or `Tanh`.
 
     Raises:
-        TypeError: for a link that is not of probabilities.
+        TypeError: for a link that is not a probability link.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -76,7 +76,7 @@ class Bernoulli(Likelihood):
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(\log p\) or \(\log(1 - p)\) in nats, `[batch]`.
 
-        NumPyro's density is not used here: its derivative at f = 0, where many networks start, is the one-sided one.
+        NumPyro's density is not used: its derivative at f = 0, where many networks start, is one-sided.
         """
         return self.link.log_prob(f[:, 0], jnp.reshape(y, f.shape[:1]).astype(f.dtype) > 0)
 
@@ -88,7 +88,7 @@ class Bernoulli(Likelihood):
         return self.link.probability(f[:, 0])
 
     def variance(self, params: Params, f: Array) -> Array:
-        r"""Returns \(p (1 - p)\), `[batch]`, from the probabilities of both, which does not cancel."""
+        r"""Returns \(p (1 - p)\), `[batch]`, from both probabilities, without cancellation."""
         return self.link.probability(f[:, 0]) * self.link.complement(f[:, 0])
 
     def entropy(self, params: Params, f: Array) -> Array:
@@ -103,16 +103,16 @@ class Bernoulli(Likelihood):
 
 @record
 class Categorical(Likelihood):
-    r"""One of several classes, a logit for each: \(p(y \mid f) = e^{f_y} / \sum_k e^{f_k}\).
+    r"""One of several classes with a softmax of logits: \(p(y \mid f) = e^{f_y} / \sum_k e^{f_k}\).
 
     The outputs are `[batch, classes]`, the targets integers 0 to classes − 1, `[batch]`. Log-concave; the information
-    is singular along (1, …, 1), since a constant added to every logit changes nothing.
+    is singular along (1, …, 1), since a constant added to every logit has no effect.
 
     Attributes:
-        classes: how many classes there are, two or more.
+        classes: the number of classes, two or more.
 
     Raises:
-        TypeError: for something else than a whole number.
+        TypeError: for a number of classes that is not an integer.
         ValueError: if there are fewer than two classes.
 
     Examples:
@@ -129,7 +129,7 @@ class Categorical(Likelihood):
 
     @property
     def support(self) -> Classes:
-        """As many classes as there are."""
+        """The classes."""
         return Classes(self.classes)
 
     def __post_init__(self) -> None:
@@ -159,7 +159,7 @@ class Categorical(Likelihood):
     def information(self, params: Params, f: Array) -> Array:
         r"""Returns \(\operatorname{diag}(p) - p p^\top\), `[batch, classes, classes]`.
 
-        The diagonal is taken as \(p_k \sum_{j \ne k} p_j\), which does not cancel where \(p_k (1 - p_k)\) would: the
+        The diagonal is computed as \(p_k \sum_{j \ne k} p_j\), without the cancellation of \(p_k (1 - p_k)\): the
         matrix is diagonally dominant, hence positive, in every precision.
         """
         p = softmax(f, axis=-1)
@@ -182,7 +182,7 @@ class Categorical(Likelihood):
         """Returns one class a row, integers `[batch]`."""
         return jax.random.categorical(key, f)
 
-    # diag(p) − p pᵀ = R Rᵀ with R = (I − p 1ᵀ) diag(√p): no decomposition, and for diagonals and sums no matrix a row.
+    # diag(p) − p pᵀ = R Rᵀ with R = (I − p 1ᵀ) diag(√p) needs no decomposition, and diagonals and sums no matrix a row.
 
     def information_root(self, params: Params, f: Array) -> Array:
         r"""Returns \((I - p 1^\top) \operatorname{diag}(\sqrt p)\), `[batch, classes, classes]`."""
@@ -202,17 +202,17 @@ class Categorical(Likelihood):
 
 @record
 class Ordinal(Likelihood):
-    r"""A cumulative model: one output, and a cut-point between each class and the next. Log-concave in f.
+    r"""A cumulative ordinal model with one output and a cut-point between neighbouring classes. Log-concave in f.
 
     \[ P(y = k \mid f) = g^{-1}(c_k - f) - g^{-1}(c_{k-1} - f), \qquad c_{-1} = -\infty, \; c_{K-1} = \infty \]
 
-    The targets are whole numbers from 0 to classes − 1, `[batch]`; the mean is the probabilities of the classes. With
-    `Logit` it is the proportional-odds model, R's `polr`. A constant added to f and to every cut-point changes nothing,
-    so a network needs no bias: `Linear(bias=False)`.
+    The targets are whole numbers from 0 to classes − 1, `[batch]`; the mean is the class probabilities. With `Logit` it
+    is the proportional-odds model, R's `polr`. A constant added to f and to every cut-point has no effect, so a network
+    needs no bias: `Linear(bias=False)`.
 
     Learned cut-points are `params["first"]`, c₀, and `params["log_gaps"]`, the logarithms of the differences, so they
-    are in order at every value. Their prior is \(N(0, s^2)\) on each cut-point, given the order; its density in the
-    parameters has the Jacobian of the gaps.
+    are always in order. Their prior is \(N(0, s^2)\) on each cut-point, given the order; its density in the parameters
+    includes the Jacobian of the gaps.
 
     Attributes:
         classes: K, two or more.
@@ -221,7 +221,7 @@ class Ordinal(Likelihood):
         cut_scale: s.
 
     Raises:
-        ValueError: if there are fewer than two classes, or cut-points are not one fewer, or not in order.
+        ValueError: for fewer than two classes, or cut-points that are not one fewer than the classes or not in order.
         TypeError: for another link.
 
     Examples:
@@ -259,14 +259,14 @@ class Ordinal(Likelihood):
 
     @classmethod
     def of(cls, y: Targets, link: ProbabilityLink | None = None) -> Ordinal:
-        """Returns the likelihood with as many classes as targets have.
+        """Returns the likelihood with the number of classes of the targets.
 
         Args:
-            y: targets, whole numbers from 0, each of which occurs.
+            y: targets, whole numbers from 0, each of which must occur.
             link: g; `Logit()` where None.
 
         Raises:
-            ValueError: for numbers that leave some out.
+            ValueError: if a number does not occur.
 
         Examples:
             >>> from lamu.likelihoods import Ordinal
@@ -274,13 +274,13 @@ class Ordinal(Likelihood):
             >>> Ordinal.of([2, 0, 1], Probit()).classes
             3
         """
-        found = np.unique(np.asarray(y))
-        _require_all(found, max(2, int(found[-1]) + 1))
-        return cls(found.size, Logit() if link is None else link)
+        classes_present = np.unique(np.asarray(y))
+        _require_all(classes_present, max(2, int(classes_present[-1]) + 1))
+        return cls(classes_present.size, Logit() if link is None else link)
 
     @property
     def support(self) -> OrderedClasses:
-        """As many classes as there are."""
+        """The classes."""
         return OrderedClasses(self.classes)
 
     def check(self, y: Targets) -> None:
@@ -290,7 +290,7 @@ class Ordinal(Likelihood):
         self.support.check(y, f"Ordinal({self.classes})")
 
     def check_training(self, y: Targets) -> None:
-        """Raises a ValueError too where a class has no row: nothing but the prior would tell its cut-points."""
+        """Raises a ValueError also where a class has no row: its cut-points would depend on the prior alone."""
         self.check(y)
         if self.cuts is None:
             _require_all(np.unique(np.asarray(y)), self.classes)
@@ -302,7 +302,7 @@ class Ordinal(Likelihood):
         return 1
 
     def init(self, y: Targets) -> Params:
-        """Returns the cut-points of the shares of the classes, as if f were zero; half a row is added to each."""
+        """Returns the cut-points of the class frequencies at f = 0, with half a row added to each class."""
         if self.cuts is not None:
             return {}
         y = jnp.asarray(y)
@@ -316,23 +316,23 @@ class Ordinal(Likelihood):
         if self.cuts is not None:
             return jnp.asarray(0.0)
         cuts = self.cut_points(params, params["first"].dtype)
-        ordered = math.lgamma(self.classes)  # of the (K − 1)! orders of as many independent numbers this is one
+        ordered = math.lgamma(self.classes)  # one of the (K − 1)! orders of independent numbers
         return ordered + jnp.sum(jax.scipy.stats.norm.logpdf(cuts, 0.0, self.cut_scale)) + jnp.sum(params["log_gaps"])
 
     def sample_prior(self, key: RandomKey, params: Params) -> Params:
-        r"""Returns the parameters of sorted draws of \(N(0, s^2)\); nothing where the cut-points are given."""
+        r"""Returns the parameters of sorted draws of \(N(0, s^2)\); empty where the cut-points are given."""
         if self.cuts is not None:
             return params
         dtype = params["first"].dtype
         cuts = jnp.sort(jnp.asarray(self.cut_scale, dtype) * jax.random.normal(key, (self.classes - 1,), dtype))
-        gaps = jnp.maximum(jnp.diff(cuts), jnp.finfo(dtype).tiny)  # two draws may be the same number
+        gaps = jnp.maximum(jnp.diff(cuts), jnp.finfo(dtype).tiny)  # two draws may be equal
         return {"first": cuts[0], "log_gaps": jnp.log(gaps)}
 
     def dispersion_information(self, params: Params) -> Params:
         r"""Returns one for \(c_0\), and \((c_k - c_{k-1})^2\) for each logarithm of a gap.
 
-        They bound the information at every f: a shift of all that lies above a cut-point has one at most (a third with
-        `Logit`), and the logarithm moves it by the gap.
+        They bound the information at every f: that of a shift of all cut-points above one is at most one (a third with
+        `Logit`), and a change of the logarithm shifts them in proportion to the gap.
         """
         if self.cuts is not None:
             return params
@@ -365,7 +365,7 @@ class Ordinal(Likelihood):
         y = jnp.reshape(y, f.shape[:1]).astype(jnp.int32)
         upper, lower = cuts[jnp.minimum(y, last)] - f[:, 0], cuts[jnp.maximum(y - 1, 0)] - f[:, 0]
         inner = (y > 0) & (y <= last)
-        # Where a class is the first or the last, the interval is one of any width, and is not taken.
+        # For the first and the last class the interval has an arbitrary width, and is not used.
         between = self.link.log_interval(jnp.where(inner, lower, 0.0), jnp.where(inner, upper, 1.0))
         outer = self.link.log_prob(jnp.where(y == 0, upper, lower), y == 0)
         return jnp.where(inner, between, outer)
@@ -393,56 +393,56 @@ class Ordinal(Likelihood):
         return jax.random.categorical(key, self._log_classes(params, f), axis=-1)
 
     def cdf(self, params: Params, f: Array, y: Array) -> Array:
-        y, at = self._above(params, f, y)
-        return jnp.where(y < 0, 0.0, jnp.where(y >= self.classes - 1, 1.0, self.link.probability(at)))
+        y, distance = self._above(params, f, y)
+        return jnp.where(y < 0, 0.0, jnp.where(y >= self.classes - 1, 1.0, self.link.probability(distance)))
 
     def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
-        y, at = self._above(params, f, y)
-        below, above = self.link.log_probs(at)
+        y, distance = self._above(params, f, y)
+        below, above = self.link.log_probs(distance)
         first, last = y < 0, y >= self.classes - 1
         below = jnp.where(first, -jnp.inf, jnp.where(last, 0.0, below))
         return below, jnp.where(first, 0.0, jnp.where(last, -jnp.inf, above))
 
     def _above(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
-        """The class of each target, and how far the cut-point above it lies from f."""
+        """Returns the class of each target, and the distance of the cut-point above it from f."""
         y = jnp.floor(jnp.reshape(y, f.shape[:1]).astype(f.dtype))
         cuts = self.cut_points(params, f.dtype)
         return y, cuts[jnp.clip(y, 0, self.classes - 2).astype(jnp.int32)] - f[:, 0]
 
     def _log_classes(self, params: Params, f: Array) -> Array:
-        """The log probabilities of all classes, `[batch, classes]`."""
+        """Returns the log probabilities of all classes, `[batch, classes]`."""
         of_class = lambda k: self.log_prob(params, f, jnp.broadcast_to(k, f.shape[:1]))
         return jax.vmap(of_class, out_axes=1)(jnp.arange(self.classes))
 
 
-def _require_all(found: np.ndarray, classes: int) -> None:
-    """Raises a ValueError unless those that occur are all numbers from 0 to classes − 1."""
-    if not np.array_equal(found, np.arange(classes)):
-        missing = np.setdiff1d(np.arange(classes), found)
+def _require_all(present: np.ndarray, classes: int) -> None:
+    """Raises a ValueError unless the classes that occur are all numbers from 0 to classes − 1."""
+    if not np.array_equal(present, np.arange(classes)):
+        missing = np.setdiff1d(np.arange(classes), present)
         raise ValueError(
-            f"no row has the category {missing[0] if missing.size else found[0]!s}, and those that occur are "
-            f"{found.tolist()}; number them without a gap, names, y = np.unique(y, return_inverse=True), and take "
-            f"Ordinal({max(2, found.size)}), or give the cut-points"
+            f"no row has the category {missing[0] if missing.size else present[0]!s}, and those that occur are "
+            f"{present.tolist()}; number them without a gap, names, y = np.unique(y, return_inverse=True), and take "
+            f"Ordinal({max(2, present.size)}), or give the cut-points"
         )
 
 
-_ENUMERATED = 6  # items up to which all rankings, 720, are gone through
+_ENUMERATED = 6  # largest number of items for which all rankings, 720, are enumerated
 
 
 @record
 class PlackettLuce(Likelihood):
-    r"""Rankings of several items by a score each: \(p(y \mid f) = \prod_i e^{f_{y_i}} / \sum_{j \ge i} e^{f_{y_j}}\).
+    r"""The Plackett–Luce model of rankings: \(p(y \mid f) = \prod_i e^{f_{y_i}} / \sum_{j \ge i} e^{f_{y_j}}\).
 
     The targets are `[batch, items]`, each row the items 0 to items − 1, best first. Log-concave; a constant added to
-    every score changes nothing. Moments, entropy and Fisher information are sums over all rankings for up to six items,
-    averages over draws for more. The mean and variance are of the entries of y, item numbers; what is predicted of a
-    ranking is in its draws and its density.
+    every score has no effect. Moments, entropy and Fisher information are sums over all rankings for up to six items,
+    averages over draws for more. The mean and variance are of the entries of y, item numbers; use draws and the density
+    to predict rankings.
 
     Attributes:
-        items: how many there are, two or more.
+        items: the number of items, two or more.
 
     Raises:
-        ValueError: if there are fewer than two items.
+        ValueError: for fewer than two items.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -483,8 +483,8 @@ class PlackettLuce(Likelihood):
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the log probability of the ranking in nats, `[batch]`."""
         scores = jnp.take_along_axis(f, jnp.reshape(y, f.shape).astype(jnp.int32), axis=1)
-        left = jax.lax.cumlogsumexp(scores, axis=1, reverse=True)
-        return jnp.sum(scores - left, axis=1)
+        log_remaining = jax.lax.cumlogsumexp(scores, axis=1, reverse=True)
+        return jnp.sum(scores - log_remaining, axis=1)
 
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         """Returns one ranking a row, `[batch, items]`: the order of the scores with Gumbel noise."""

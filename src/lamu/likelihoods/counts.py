@@ -1,4 +1,4 @@
-"""Counts without an upper end: Poisson, negative binomial, and counts with more zeros."""
+"""Likelihoods of unbounded counts: Poisson, negative binomial and zero-inflated ones."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Poisson(IndependentTargets):
         require_link(self.link, (Log, SquareRoot), "Poisson")
 
     def density(self, params: Params, f: Array, y: Array) -> Array:
-        r"""Returns \(y \log \mu - \mu - \log y!\), by a form that has the digits of counts of a million."""
+        r"""Returns \(y \log \mu - \mu - \log y!\), in a form that is accurate for counts of a million."""
         return log_prob_of_count(y, self.link.inverse(f), self.link.log_mean(f))
 
     def weight(self, params: Params, f: Array) -> Array:
@@ -77,7 +77,7 @@ class Poisson(IndependentTargets):
         return self.link.inverse(f)
 
     def surprise(self, params: Params, f: Array) -> Array:
-        r"""Returns \(\sum_y p \log(1/p)\), and for a large mean its series \(\tfrac12 \log(2 \pi e \mu) - \ldots\)."""
+        r"""Returns \(\sum_y p \log(1/p)\), for a large mean by its series \(\tfrac12 \log(2 \pi e \mu) - \ldots\)."""
         return entropy_of_count(self.link.inverse(f))
 
     def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
@@ -89,18 +89,18 @@ class Poisson(IndependentTargets):
         return cdf_of_count(y, self.link.inverse(f))
 
     def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
-        """Returns those of a gamma distributed number of shape y + 1, in the other order."""
+        """Returns the log tails of a gamma distributed number of shape y + 1, in the other order."""
         above, below = log_tails_of_gamma(y + 1.0, self.link.inverse(f))
         return below, above
 
 
-_FEW_COUNTS = 64  # that are summed one by one; beyond them the sum is an integral
+_FEW_COUNTS = 64  # counts that are summed one by one; beyond them the sum is an integral
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)
 
 
 @record
 class NegativeBinomial(Dispersed):
-    r"""A Poisson count whose rate is gamma distributed about the mean, with concentration θ.
+    r"""Negative binomial counts: Poisson counts with a gamma distributed rate of concentration θ.
 
     \[ p(y \mid f) = \frac{\Gamma(y + \theta)}{\Gamma(\theta)\, y!} \Big(\frac{\theta}{\theta + \mu}\Big)^\theta
         \Big(\frac{\mu}{\theta + \mu}\Big)^y, \qquad \mu = g^{-1}(f) \]
@@ -141,7 +141,7 @@ class NegativeBinomial(Dispersed):
         return isinstance(self.link, Log)
 
     def guess(self, y: Array) -> Array:
-        """Returns θ of the moments, at most 100."""
+        """Returns the moment estimate of θ, at most 100."""
         mean = jnp.mean(y, axis=0)
         return jnp.minimum(mean**2 / jnp.maximum(jnp.var(y, axis=0) - mean, 1e-2 * mean**2), 1e2)
 
@@ -168,7 +168,7 @@ class NegativeBinomial(Dispersed):
         return mean * (1.0 + mean / self.dispersion(params, f))
 
     def surprise(self, params: Params, f: Array) -> Array:
-        r"""Returns \(-\sum_y p \log p\): the first 64 counts one by one, and of the others an integral over log y.
+        r"""Returns \(-\sum_y p \log p\): a sum over the first 64 counts, and an integral over log y for the others.
 
         The sum from 64 on is the integral from 63.5 on and a 24th of the slope there, by Euler and Maclaurin.
         """
@@ -181,7 +181,7 @@ class NegativeBinomial(Dispersed):
         edge, ones = jnp.full_like(f, _FEW_COUNTS - 0.5), jnp.ones_like(f)
         slope = jax.jvp(term, (edge,), (ones,))[1]
         mean, theta = jax.lax.stop_gradient((self.link.inverse(f), self.dispersion(params, f)))
-        # All but 1e-16 of the mass lies between these: twelve deviations, and 45 units of the exponential tail.
+        # All but 1e-16 of the mass is between these: twelve deviations, and 45 units of the exponential tail.
         deviation = jnp.sqrt(mean) * jnp.sqrt(1.0 + mean / theta)
         lower = jnp.maximum(mean - 12.0 * deviation, edge)
         upper = jnp.maximum(mean + 12.0 * deviation, edge) + 45.0 * (1.0 + mean / theta)
@@ -214,7 +214,7 @@ class NegativeBinomial(Dispersed):
 
 @record
 class ZeroInflated(LikelihoodWrapper):
-    r"""Counts of a base, where a share of the rows is zero for another reason; the network predicts that share too.
+    r"""Zero-inflated counts: zero with probability π, which the network predicts too, else a count of the base.
 
     The outputs are `[batch, 2]`: that of the base, and the log odds of π. Not log-concave.
 
@@ -222,7 +222,7 @@ class ZeroInflated(LikelihoodWrapper):
         base: a likelihood of one count a row: `Poisson`, `NegativeBinomial` or `Binomial` with trials.
 
     Raises:
-        ValueError: if the base is not of counts, one a row, or rows bring trials of their own.
+        ValueError: if the base is not of one count a row, or rows have their own trials.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -255,7 +255,7 @@ class ZeroInflated(LikelihoodWrapper):
         return f"ZeroInflated({self.base.name})"
 
     def check(self, y: Targets) -> None:
-        """Raises a ValueError unless the base takes the targets, `[batch]`."""
+        """Raises a ValueError unless the base accepts the targets, `[batch]`."""
         self.base.check(y)
         if jnp.ndim(y) != 1:
             raise ValueError(f"the targets have shape {jnp.shape(y)}; {self.name} takes counts of shape [batch]")
@@ -338,7 +338,7 @@ class ZeroInflated(LikelihoodWrapper):
         below = jnp.where(negative, -jnp.inf, jnp.where(counts, inflated, log_share))
         return below, jnp.where(negative, 0.0, log_rest + above)
 
-    distribution, marginal = Likelihood.distribution, Likelihood.marginal  # the base's are of another target
+    distribution, marginal = Likelihood.distribution, Likelihood.marginal  # the base's are for another target
 
     log_concave = quadratic = logits = takes_trials = False
     log_cdf, log_survival, log_interval = Likelihood.log_cdf, Likelihood.log_survival, Likelihood.log_interval

@@ -1,4 +1,4 @@
-"""A likelihood's dispersion: a positive number for each output, given, or learned as its logarithm with a prior."""
+"""Dispersions of likelihoods: positive numbers for each output, given, or learned as logarithms with a prior."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class DispersionPrior(ABC):
-    """The prior of a positive dispersion, as a density of its logarithm."""
+    """Base class of priors of a positive dispersion, as densities of its logarithm."""
 
     @abstractmethod
     def log_prob(self, log_scale: Array) -> Array:
@@ -40,7 +40,7 @@ class DispersionPrior(ABC):
 
 @record
 class LogNormalDispersion(DispersionPrior):
-    r"""The default, \(\log s \sim N(0, \text{scale}^2)\): weak, and meant for targets of order one.
+    r"""A log-normal prior, \(\log s \sim N(0, \text{scale}^2)\): the default, weak for targets of order one.
 
     Attributes:
         scale: the standard deviation of log s.
@@ -67,7 +67,7 @@ class LogNormalDispersion(DispersionPrior):
 
 
 class GammaPowerLaw(DispersionPrior):
-    """Base of the priors of a number of which a power is Gamma(shape, rate)."""
+    """Base class of priors of a dispersion with a power that is Gamma(shape, rate) distributed."""
 
     shape: Number
     rate: Number
@@ -79,11 +79,11 @@ class GammaPowerLaw(DispersionPrior):
 
     @property
     def typical(self) -> Number:
-        """The number at the mean of the power."""
+        """The dispersion at the mean of the power."""
         return (self.shape / self.rate) ** (1 / self.power)
 
     def log_prob(self, log_scale: Array) -> Array:
-        """Returns the log density of the power, and the Jacobian's logarithm."""
+        """Returns the log density of the power plus the log Jacobian."""
         a, b = (jnp.asarray(value, log_scale.dtype) for value in (self.shape, self.rate))
         log_power = self.power * log_scale
         return a * jnp.log(b) - gammaln(a) + a * log_power - b * jnp.exp(log_power) + math.log(abs(self.power))
@@ -116,10 +116,10 @@ class GammaDispersion(GammaPowerLaw):
 
 
 class Dispersed(IndependentTargets):
-    """A likelihood whose outputs have a positive dispersion each, given as a number or learned with a prior."""
+    """Base class of likelihoods with a positive dispersion for each output, given or learned with a prior."""
 
-    # A subclass has two fields, the dispersion (`scale`) and the prior of a learned one (`scale_prior`), whose name
-    # `dispersed` says, and a first guess from the targets (`guess`). The parameters hold the logarithm, `[outputs]`.
+    # A subclass has two fields, the dispersion (`scale`) and the prior of a learned one (`scale_prior`), named by
+    # `dispersed`, and a first guess from the targets (`guess`). The parameters are the logarithms, `[outputs]`.
 
     dispersed: ClassVar[str] = "scale"
 
@@ -142,11 +142,11 @@ class Dispersed(IndependentTargets):
         return getattr(self, f"{self.dispersed}_prior")
 
     def guess(self, y: Array) -> Array:
-        """Returns a first dispersion, `[outputs]`, from targets `[batch, outputs]`; where it is no number it is one."""
+        """Returns an initial dispersion, `[outputs]`, from targets `[batch, outputs]`; NaN is replaced by one."""
         raise NotImplementedError
 
     def init(self, y: Targets) -> Params:
-        """Returns the logarithm of a first guess from the targets, between 1e-3 and 1e3 of a target of order one."""
+        """Returns the logarithm of a first guess from the targets, clipped to 1e-3 to 1e3."""
         if self.given is not None:
             return {}
         y = jnp.asarray(y)
@@ -161,7 +161,7 @@ class Dispersed(IndependentTargets):
         return jnp.sum(self.dispersion_prior.log_prob(params[self.leaf]))
 
     def sample_prior(self, key: RandomKey, params: Params) -> Params:
-        """Returns draws of the logarithms; nothing where the dispersion is given."""
+        """Returns draws of the logarithms; empty where the dispersion is given."""
         if self.given is not None:
             return params
         return {self.leaf: self.dispersion_prior.draw(key, params[self.leaf].shape, params[self.leaf].dtype)}
@@ -178,7 +178,7 @@ class Dispersed(IndependentTargets):
 
 
 class LearnedScale(Dispersed):
-    """A likelihood whose dispersion is a scale in the target's units."""
+    """Base class of likelihoods with a scale in the target's units as dispersion."""
 
     def guess(self, y: Array) -> Array:
         """Returns the standard deviation of the targets; zero where they do not vary."""
@@ -192,7 +192,7 @@ class LearnedScale(Dispersed):
 
 @record
 class FixedDispersion(LikelihoodWrapper):
-    r"""\(p(y \mid f, \phi)\) with φ given, and nothing left to learn beside f."""
+    r"""A likelihood \(p(y \mid f, \phi)\) with fixed dispersions φ."""
 
     base: Likelihood  # the likelihood
     dispersion: Params  # φ, its parameters
@@ -206,9 +206,9 @@ class FixedDispersion(LikelihoodWrapper):
     init, log_prior, dispersion_information = Likelihood.init, Likelihood.log_prior, Likelihood.dispersion_information
 
     def sample_prior(self, key: RandomKey, params: Params) -> Params:
-        # Returns the parameters as they are: there are none to draw.
+        # Returns the parameters unchanged: there are none to draw.
         return params
 
     def scale_noise(self, params: Params, factor: Number) -> Params:
-        # Returns the parameters as they are: there are none to widen.
+        # Returns the parameters unchanged: there are none to widen.
         return params

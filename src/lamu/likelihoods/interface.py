@@ -1,4 +1,4 @@
-"""Base classes of likelihoods, and of those that change another one."""
+"""Base classes of likelihoods and of likelihood wrappers."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ __all__ = ["Likelihood", "LikelihoodOf", "LikelihoodWrapper"]
 
 @record
 class LikelihoodOf:
-    r"""\(p(y \mid f)\) of outputs f that something else computes; what calling a likelihood returns."""
+    r"""A likelihood \(p(y \mid f)\) bound to outputs f of a graph, the result of calling a likelihood."""
 
     likelihood: Any  # p(y | f)
     outputs: PyTree  # f
 
 
-# NumPyro is imported where it is used: its type is a checker's, and anything where it runs.
+# NumPyro is imported where it is used: its types are for type checkers alone.
 if TYPE_CHECKING:
     from numpyro.distributions import Distribution
 else:
     Distribution = Any
 
-_DRAWS, _AT_ONCE = 1024, 32  # of y, where a method is an average over them: in all, and in memory; a convention
-_FEW = 1e-2  # up to which a tail is integrated, as 1 − cdf has lost digits
+_DRAWS, _AT_ONCE = 1024, 32  # draws of y for methods that average: in all, and in memory at once; a convention
+_FEW = 1e-2  # tails below it are integrated, as 1 − cdf loses precision
 
 
 class Likelihood:
@@ -46,19 +46,19 @@ class Likelihood:
     Log densities are in nats, one a row. `params` are the dispersion parameters, unconstrained (an empty dictionary
     where there are none). Methods accept any floating dtype and return that of `f`.
 
-    Where a row brings more than a value, `y` is a dictionary of arrays with the value under `"value"`:
-    `lamu.fit(model, (x, {"value": times, "censored": status}), ...)`. A draw of `sample` is the value alone, so
-    `log_prob` takes that too, as a row of which nothing more is known.
+    Where a row has more than a value, `y` is a dictionary of arrays with the value under `"value"`: `lamu.fit(model,
+    (x, {"value": times, "censored": status}), ...)`. A draw of `sample` is the value alone, so `log_prob` accepts that
+    too, as a row without further entries.
 
-    A likelihood of one's own inherits from this class, is a `lamu.record.record`, and names its `support`. Then it
-    defines one of two things, and everything else follows:
+    A custom likelihood inherits from this class, is a `lamu.record.record`, and has a `support`. It defines one of the
+    following, from which all other methods are derived:
 
-    * `distribution`, a distribution of NumPyro: density, moments, entropy and draws are the distribution's;
+    * `distribution`, a distribution of NumPyro, with its density, moments, entropy and draws;
     * `log_prob` and `sample`: moments and entropy are averages over 1,024 draws, with a standard error of 3 % of a
       standard deviation. The key is fixed and the same for every row, so that they are functions of f alone.
 
     In both cases the Fisher information is derived from the density by automatic differentiation, as an average over
-    such draws. Where a formula is known, define the method: it is exact, and faster.
+    such draws. Override a method where a formula is known: it is exact, and faster.
 
     Attributes:
         support: the values that a target can take, one of `lamu.supports`.
@@ -67,7 +67,7 @@ class Likelihood:
             exact).
         logits: whether f is the log odds of two classes, or logits of several, to which the softmax is applied; the
             closed forms for the probabilities of classes need it.
-        takes_trials: whether a prediction may be of as many trials as each row brings.
+        takes_trials: whether predictions may have a number of trials for each row.
 
     Examples:
         >>> import jax.numpy as jnp, lamu, numpyro.distributions as dist
@@ -92,13 +92,13 @@ class Likelihood:
     takes_trials: bool | Any = False
 
     def __call__(self, outputs: PyTree) -> LikelihoodOf:
-        r"""Returns \(p(y \mid f)\) of outputs that a `lamu.Graph` computes, `m.sample("y", Bernoulli()(decode(z)))`."""
+        r"""Returns \(p(y \mid f)\) for outputs of a `lamu.Graph`, `m.sample("y", Bernoulli()(decode(z)))`."""
         return LikelihoodOf(self, outputs)
 
-    # What a likelihood must define: the first, or the second and the third.
+    # A likelihood must define the first, or the second and the third.
 
     def distribution(self, params: Params, f: Array) -> Any:
-        """Returns the distribution of the targets, one of NumPyro's; None where the methods are defined themselves.
+        """Returns the distribution of the targets, one of NumPyro's; None where the methods are overridden instead.
 
         Its batch and event shapes together are the targets' shape. For classes it has `probs`, `[batch, classes]`.
         """
@@ -116,7 +116,7 @@ class Likelihood:
             draws = self._given(params, f, "sample").sample(key)
         return draws if self.support.has_classes else draws.astype(f.dtype)
 
-    # What follows, unless a likelihood says otherwise.
+    # Defaults, which a likelihood may override.
 
     def outputs(self, y: Targets) -> int:
         """Returns the width that the network's output must have: one for each value of a row, or for each class."""
@@ -126,15 +126,14 @@ class Likelihood:
         return 1 if jnp.ndim(value) == 1 else jnp.shape(value)[1]
 
     def output_scales(self, width: int) -> tuple[str, ...]:
-        """Returns what each of a row's outputs is taken as: a network that has applied the inverse link is refused.
+        """Returns the scale of each of a row's outputs; a network that applies the inverse link itself is refused.
 
         Args:
-            width: how many outputs there are.
+            width: the number of outputs.
 
         Returns:
-            For every output "log odds", "scores" (of which another link than the logistic makes a probability),
-            "logits" (of several classes), "ordinal scores", "log means", "log deviations", or "means", which may have
-            any range.
+            For every output "log odds", "scores" (for a probability link other than the logistic), "logits" (of several
+            classes), "ordinal scores", "log means", "log deviations", or "means", which may have any range.
 
         Examples:
             >>> from lamu.likelihoods import Gaussian, Poisson, ZeroInflated
@@ -183,8 +182,8 @@ class Likelihood:
         \[ \Lambda = E\big[-\nabla_f^2 \log p(y \mid f)\big]
             = E\big[\nabla_f \log p(y \mid f)\, \nabla_f \log p(y \mid f)^\top\big] \]
 
-        Unless overridden, an average over draws of y: of the first where the density is log-concave (it is exact where
-        f is the natural parameter, whose Hessian does not depend on y), else of the second. Both are positive
+        By default an average over draws of y: of the first form where the density is log-concave (exact where f is the
+        natural parameter, for which the Hessian does not depend on y), else of the second. Both are positive
         semi-definite.
         """
 
@@ -202,41 +201,41 @@ class Likelihood:
 
     @property
     def name(self) -> str:
-        """What the likelihood is called in messages."""
+        """The name of the likelihood in messages."""
         return type(self).__name__
 
     def check(self, y: Targets) -> None:
-        """Raises a ValueError, in one sentence, if the targets cannot be of this likelihood; before any compute.
+        """Raises a ValueError if the targets are invalid for this likelihood, before any computation.
 
-        A likelihood whose rows bring more than a value (`y["trials"]`) checks that too.
-        Unless overridden, they must be in the support.
+        A likelihood whose rows have more than a value (`y["trials"]`) checks that too. By default they must be in the
+        support.
         """
         self.support.check(value_of(y), self.name)
 
     def check_training(self, y: Targets) -> None:
-        """Raises a ValueError if nothing can be learned from these targets together, which are all that there are.
+        """Raises a ValueError if nothing can be learned from these targets as the whole training set.
 
-        That is `check`, unless overridden; rows of a test set or of a fold are asked for that alone.
+        By default it is `check`, which alone is called for rows of a test set or of a fold.
         """
         self.check(y)
 
     @property
     def task(self) -> str:
-        """What `lamu fit --task` calls the support's kind."""
+        """The support's task in `lamu fit --task`."""
         return self.support.task
 
     def init(self, y: Targets) -> Params:
-        """Returns the initial dispersion parameters; none, unless overridden."""
+        """Returns the initial dispersion parameters; none by default."""
         del y
         return {}
 
     def log_prior(self, params: Params) -> Array:
-        """Returns the log density of the dispersion parameters' own prior, a scalar in nats; zero by default."""
+        """Returns the log density of the dispersion parameters' prior, a scalar in nats; zero by default."""
         del params
         return jnp.asarray(0.0)
 
     def sample_prior(self, key: RandomKey, params: Params) -> Params:
-        """Returns dispersion parameters drawn from their own prior, a tree like `params`.
+        """Returns dispersion parameters drawn from their prior, a tree like `params`.
 
         Args:
             key: a random key.
@@ -244,7 +243,7 @@ class Likelihood:
 
         Raises:
             NotImplementedError: for dispersions without a prior to draw from; a likelihood that overrides `log_prior`
-                overrides this too.
+                must override this too.
         """
         del key
         if jax.tree.leaves(params):
@@ -257,34 +256,34 @@ class Likelihood:
     def dispersion_information(self, params: Params) -> Params:
         """Returns the expected Fisher information of one row about each dispersion leaf, in a tree like `params`.
 
-        It scales the steps of a dispersion. One, unless overridden, which is its order for the logarithm of a scale.
+        It scales the steps of a dispersion. One by default, its order for the logarithm of a scale.
         """
         return jax.tree.map(jnp.ones_like, params)
 
     def scale_noise(self, params: Params, factor: Number) -> Params | None:
-        """Returns the parameters with every noise deviation times a factor; None where noise has no such scale."""
+        """Returns the parameters with every noise scale multiplied by a factor; None where there is no such scale."""
         del params, factor
         return None
 
     def cdf(self, params: Params, f: Array, y: Array) -> Array:
-        """Returns P(Y ≤ y | f) in the shape of `mean` (regression); others raise a TypeError that says so."""
+        """Returns P(Y ≤ y | f) in the shape of `mean`; raises a TypeError where there is no distribution function."""
         if self.support.has_classes:
             raise TypeError(
                 f"{self.name} has no cdf, which is for regression; use mean, the probabilities of the classes"
             )
         if not self.support.ordered:
             raise TypeError(f"{self.name} has no cdf: {self.support.values} have no order; use sample")
-        found = self._cdf_formula(params, f, y)
-        if found is not None:
-            return found
+        probability = self._cdf_formula(params, f, y)
+        if probability is not None:
+            return probability
         y = self._targets(y, f)
         return self._average(params, f, lambda f, drawn: (drawn.astype(f.dtype) <= y).astype(f.dtype))
 
     def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
         """Returns log P(Y ≤ y | f) and log P(Y > y | f) of one number a row, each `[batch]`.
 
-        Unless overridden, that of `cdf`, and by quadrature of the density (of counts by a sum over their masses) where
-        a tail holds less than a hundredth, or there is no formula of `cdf`.
+        By default from `cdf`, and by quadrature of the density (for counts by a sum) where a tail is below a hundredth,
+        or there is no formula of `cdf`.
         """
         y, (lower, upper) = jnp.asarray(y).astype(f.dtype), (self.support.lower, self.support.upper)
         formula = self._cdf_formula(params, f, y)
@@ -328,47 +327,47 @@ class Likelihood:
 
     @property
     def n_positions(self) -> int:
-        """How many targets a row has, each of its own share of the outputs and independent given f; one, as a rule."""
+        """The number of targets of a row, independent given f and each with its own outputs; one by default."""
         return 1
 
     @property
     def of_position(self) -> Likelihood:
-        """The likelihood of one of them."""
+        """The likelihood of one of these targets."""
         return self
 
     def counted(self, params: Params, f: Array, y: Targets, weights: Array) -> Array:
-        """Returns how often the information of each row counts, `[batch]`: its weight, unless it holds more or less.
+        """Returns the factor of the information of each row, `[batch]`; by default its weight.
 
-        A row of n trials holds n times the information of one, a censored row a part of it, and `information` knows
-        nothing of what a row brings beside its value.
+        A row of n trials has n times the information of one, a censored row a part of it, and `information` does not
+        depend on the further entries of a row.
 
         Args:
             params: the dispersion parameters.
             f: the outputs, `[batch, outputs]`.
             y: the targets.
-            weights: what the rows count, `[batch]`.
+            weights: the weights of the rows, `[batch]`.
         """
         del params, f, y
         return weights
 
     def information_blocks(self, params: Params, f: Array) -> Array:
-        """Returns the information in blocks of outputs that know nothing of each other, in the outputs' order.
+        """Returns the information in blocks of independent outputs, in the outputs' order.
 
         Returns:
-            `[batch * blocks, size, size]`, the blocks of a row side by side; one block a row, unless overridden.
+            `[batch * blocks, size, size]`, with the blocks of a row adjacent; by default one block a row.
         """
         return self.information(params, f)
 
     def information_root(self, params: Params, f: Array) -> Array:
         r"""Returns R with \(R R^\top = \Lambda\), the information of every row, `[batch, outputs, rank]`.
 
-        By an eigendecomposition a row, unless overridden.
+        By default from an eigendecomposition a row.
         """
         information = self.information(params, f)
         if information.shape[-1] == 1:
             return jnp.sqrt(jnp.maximum(information, 0))
         values, basis = jnp.linalg.eigh(information)
-        # Rounding may leave an eigenvalue of a singular information below zero.
+        # Rounding may make an eigenvalue of a singular information negative.
         return basis * jnp.sqrt(jnp.maximum(values, 0))[:, None, :]
 
     def information_diagonal(self, params: Params, f: Array) -> Array:
@@ -386,7 +385,7 @@ class Likelihood:
         return jnp.einsum("bkl,b->kl", self.information(params, f), weights.astype(f.dtype))
 
     def _given(self, params: Params, f: Array, method: str) -> Any:
-        """Returns the distribution, which a method needs that the likelihood does not define itself."""
+        """Returns the distribution for a method that is not overridden, or raises a NotImplementedError."""
         distribution = self.distribution(params, f)
         if distribution is None:
             raise NotImplementedError(
@@ -400,7 +399,7 @@ class Likelihood:
         with contextlib.suppress(NotImplementedError), lenient():
             distribution = self.distribution(params, f)
             if distribution is not None:
-                # NumPyro's formulas are for numbers of the support.
+                # NumPyro's formulas hold inside of the support.
                 y, ends = self._targets(y, f), self.support
                 inside = jnp.asarray(_cdf(distribution, jnp.clip(y, ends.lower, ends.upper))).astype(f.dtype)
                 return jnp.where(y < ends.lower, 0.0, jnp.where(y >= ends.upper, 1.0, inside)).astype(f.dtype)
@@ -408,17 +407,17 @@ class Likelihood:
 
     @property
     def _has_masses(self) -> bool:
-        """Whether numbers have a probability of their own: whole ones, and the ends of an interval."""
+        """Whether single numbers have positive probability: integers, and the ends of an interval."""
         support = self.support
         return support.discrete or any(math.isfinite(e) and support.contains(e) for e in (support.lower, support.upper))
 
     def _integrable(self, y: Array) -> bool:
         """Whether the tails are an integral of the density, or a sum over whole numbers from zero."""
-        whole = self.support.discrete and not self.support.has_classes
-        return y.ndim == 1 and self.support.ordered and (whole or not self._has_masses)
+        is_whole = self.support.discrete and not self.support.has_classes
+        return y.ndim == 1 and self.support.ordered and (is_whole or not self._has_masses)
 
     def _integrated_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
-        """The logarithms of both tails, by the density alone."""
+        """Returns the logarithms of both tails, by the density alone."""
         mean, (lower, upper) = jax.lax.stop_gradient(self.mean(params, f)), (self.support.lower, self.support.upper)
         if self.support.discrete:
             inner = jnp.clip(jnp.floor(y), lower, upper - 1.0)
@@ -431,28 +430,28 @@ class Likelihood:
         return log_tails_of_density(density, z, z > centre, spread)
 
     def _targets(self, y: Targets, f: Array) -> Array:
-        """Returns targets in the dtype of f, those of classes as they are."""
+        """Returns targets in the dtype of f, classes unchanged."""
         return jnp.asarray(y) if isinstance(self.support, Classes) else jnp.asarray(y).astype(f.dtype)
 
     def _average(self, params: Params, f: Array, function: Callable[[Array, Array], Array]) -> Array:
         """Returns the average of a function of f and y over draws of y, which are not differentiated."""
-        held, rows = jax.lax.stop_gradient((params, f))
+        constants, rows = jax.lax.stop_gradient((params, f))
 
         def of_draw(key: RandomKey) -> Array:
-            # Row by row with the same key: what is known of a row must not depend on how many others there are.
-            return function(f, jax.vmap(lambda row: self.sample(key, held, row[None])[0])(rows))
+            # Row by row with the same key, since the result of a row must not depend on the number of rows.
+            return function(f, jax.vmap(lambda row: self.sample(key, constants, row[None])[0])(rows))
 
         def add(total: Array, keys: Array) -> tuple[Array, None]:
             return total + jnp.sum(jax.vmap(of_draw)(keys), axis=0), None
 
-        # A fixed key, since moments have no argument for one: they are functions of f and must not change by chance.
+        # A fixed key, so that moments, which have no key argument, are deterministic functions of f.
         keys = jax.random.split(jax.random.key(0), (_DRAWS // _AT_ONCE, _AT_ONCE))
         shape = jax.eval_shape(of_draw, jax.random.key(0))
         return jax.lax.scan(add, jnp.zeros(shape.shape, shape.dtype), keys)[0] / _DRAWS
 
 
 def _cdf(distribution: Distribution, y: Array) -> Array:
-    """The distribution's own, unless it is of Poisson counts, whose series in NumPyro has no end at large means."""
+    """Returns the distribution's cdf; for Poisson counts another one, as NumPyro's series diverges at large means."""
     from numpyro.distributions import Poisson
 
     if isinstance(distribution, Poisson):
@@ -461,17 +460,17 @@ def _cdf(distribution: Distribution, y: Array) -> Array:
 
 
 def _log(probability: Array) -> Array:
-    """The logarithm of a probability, which a difference may have rounded to zero."""
+    """Returns the logarithm of a probability that may have rounded to zero."""
     return jnp.log(jnp.maximum(probability, jnp.finfo(probability.dtype).tiny))
 
 
 def _of_base(name: str) -> property:
-    """An attribute that is the base's."""
+    """Returns a property that forwards to the base."""
     return property(lambda self: getattr(self.base, name))
 
 
 def _by_base(name: str) -> Callable[..., PyTree]:
-    """A method that is the base's."""
+    """Returns a method that forwards to the base."""
 
     def method(self: LikelihoodWrapper, *arguments: PyTree) -> PyTree:
         return getattr(self.base, name)(*arguments)
@@ -480,7 +479,7 @@ def _by_base(name: str) -> Callable[..., PyTree]:
 
 
 def _at_parameters(name: str) -> Callable[..., PyTree]:
-    """A method that is the base's, at the base's parameters."""
+    """Returns a method that forwards to the base, with the base's parameters."""
 
     def method(self: LikelihoodWrapper, params: Params, *others: PyTree) -> PyTree:
         return getattr(self.base, name)(self.parameters(params), *others)
@@ -489,15 +488,15 @@ def _at_parameters(name: str) -> Callable[..., PyTree]:
 
 
 class LikelihoodWrapper(Likelihood):
-    """A likelihood that holds another one as its `base`, and forwards every member of `Likelihood` to it."""
+    """Base class of likelihood wrappers: forwards every member of `Likelihood` to `base`."""
 
-    # A wrapper overrides what it changes. One whose density is another function of f takes back what follows from the
-    # density (`information = Likelihood.information`, for instance) or has its own formula.
+    # A wrapper overrides the members that it changes. One with another density restores the defaults derived from it
+    # (`information = Likelihood.information`, for instance) or has its own formulas.
 
     base: Any
 
     def parameters(self, params: Params) -> Params:
-        """Returns the base's parameters; those of the wrapper, unless overridden."""
+        """Returns the base's parameters; by default those of the wrapper."""
         return params
 
     support, log_concave, quadratic = _of_base("support"), _of_base("log_concave"), _of_base("quadratic")
@@ -531,9 +530,9 @@ class LikelihoodWrapper(Likelihood):
     @property
     def of_position(self) -> Likelihood:
         """The same wrapper around the base's likelihood of one target."""
-        one = self.base.of_position
-        wrapper: Any = self  # a record, as every likelihood is
-        return self if one is self.base else replace(wrapper, base=one)
+        inner = self.base.of_position
+        wrapper: Any = self  # a record, like every likelihood
+        return self if inner is self.base else replace(wrapper, base=inner)
 
     def check_training(self, y: Targets) -> None:
         self.check(y)

@@ -1,4 +1,4 @@
-r"""Links: \(g(\mu) = f\), how the mean of a target and the network's output depend on each other.
+r"""Link functions \(g(\mu) = f\) between the mean of a target and the network's output.
 
 | link | \(g(\mu)\) | \(g^{-1}(f)\) | mean |
 |---|---|---|---|
@@ -12,11 +12,11 @@ r"""Links: \(g(\mu) = f\), how the mean of a target and the network's output dep
 | `ComplementaryLogLog` | \(\log(-\log(1 - \mu))\) | \(1 - e^{-e^f}\) | between 0 and 1 |
 | `Tanh` | \(\operatorname{artanh} \mu\) | \(\tanh f\) | between −1 and 1 |
 
-What densities need of a mean is its logarithm and its reciprocal, which each link has a formula for that does not
-overflow: `log_mean`, `reciprocal`; links of probabilities have `log_prob` of both outcomes.
+Densities need the logarithm and the reciprocal of a mean, for which each link has formulas that do not overflow:
+`log_mean`, `reciprocal`; links of probabilities have `log_prob` of both outcomes.
 
-Outside of what a link can say, functions go on along their tangent, so that every output of a network has a finite
-density and a gradient that leads back: exponentials above \(e^{30}\), and f below 10⁻⁴ (square root) and 10⁻⁶
+Outside of the range of a link, functions continue along their tangent, so that every output of a network has a finite
+density and a gradient towards the range: exponentials above \(e^{30}\), and f below 10⁻⁴ (square root) and 10⁻⁶
 (reciprocal), where the mean ends.
 """
 
@@ -51,7 +51,7 @@ __all__ = [
     "require_probability_link",
 ]
 
-_LARGEST = 30.0  # e³⁰ = 1e13: its square, times a tangent of length 1e4, is still a number in float32
+_LARGEST = 30.0  # e³⁰ = 1e13: its square, times a tangent of length 1e4, is finite in float32
 
 
 class Link(ABC):
@@ -153,9 +153,9 @@ class Log(PositiveLink):
 
 @record
 class Reciprocal(PositiveLink):
-    """One over the mean, for f above zero; below 10⁻⁶ the mean stays at a million and densities go on by tangents.
+    """One over the mean, for f above zero; below 10⁻⁶ the mean stays at a million and densities continue by tangents.
 
-    A network starts near f = 0, where the mean is at its largest: prefer `Log` unless rates are wanted to add up.
+    A network starts near f = 0, where the mean is largest: prefer `Log` unless rates should be additive.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -186,7 +186,7 @@ class Reciprocal(PositiveLink):
 
 @record
 class SquareRoot(PositiveLink):
-    """The square root of the mean, for f from zero; below 10⁻⁴ densities go on by tangents.
+    """The square root of the mean, for f from zero; below 10⁻⁴ densities continue by tangents.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -231,7 +231,7 @@ class ProbabilityLink(Link):
     """
 
     scale = "scores"
-    signs = False  # whether targets are −1 and 1, and not 0 and 1
+    signs = False  # whether targets are −1 and 1 instead of 0 and 1
     logits = False  # whether f is the log odds
 
     @abstractmethod
@@ -255,12 +255,12 @@ class ProbabilityLink(Link):
         return self.forward(p)
 
     def complement(self, f: Array) -> Array:
-        """Returns 1 − p, with its own digits."""
+        """Returns 1 − p without cancellation."""
         return jnp.exp(self.log_prob(f, jnp.zeros(f.shape, bool)))
 
     def weight(self, f: Array) -> Array:
         """Returns p′²/(p(1 − p)), the Fisher information of one trial about f."""
-        # By logarithms, as both the numerator and the denominator vanish on either side.
+        # By logarithms, as both numerator and denominator vanish on either side.
         return jnp.exp(2.0 * self.log_density(f) - sum(self.log_probs(f)))
 
     def entropy(self, f: Array) -> Array:
@@ -274,12 +274,12 @@ class ProbabilityLink(Link):
 
 
 def require_link(link: object, allowed: tuple[type[Link], ...], name: str) -> None:
-    """Raises a TypeError, which names the links that are allowed, unless a link is one of them.
+    """Raises a TypeError, which names the allowed links, unless a link is one of them.
 
     Args:
         link: g.
         allowed: their classes.
-        name: what takes the link, for the message.
+        name: the name of the likelihood, for the message.
 
     Examples:
         >>> from lamu.likelihoods.links import Log, SquareRoot, require_link
@@ -295,7 +295,7 @@ def require_probability_link(link: object, name: str, *others: type[Link]) -> No
 
     Args:
         link: g.
-        name: what takes the link, for the message.
+        name: the name of the likelihood, for the message.
         *others: classes of links that are allowed too.
 
     Examples:
@@ -310,8 +310,9 @@ def require_probability_link(link: object, name: str, *others: type[Link]) -> No
 def log_sigmoid(f: Array) -> Array:
     r"""Returns \(\log \sigma(f) = \min(f, 0) - \log(1 + e^{-|f|})\).
 
-    Value and slope, \(\sigma(-f)\), share one exponential, which on a linear predictor is most of the work: with
-    `jax.nn.log_sigmoid`, whose derivative takes two more, a gradient of a logistic regression takes 1.4 times as long.
+    Value and slope, \(\sigma(-f)\), share one exponential, which is most of the work for a linear predictor: with
+    `jax.nn.log_sigmoid`, whose derivative computes two more, a gradient of a logistic regression takes 1.4 times as
+    long.
 
     Args:
         f: logits, of any shape.
@@ -338,7 +339,7 @@ def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
 
 @_sigmoid_of_minus.defjvp
 def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    # By hand, as that of |f| is zero at f = 0, where many networks start.
+    # A custom derivative, as that of |f| is zero at f = 0, where many networks start.
     (f,) = primals
     return _sigmoid_of_minus(f), -_sigmoid_of_minus(f) * _sigmoid_of_minus(-f) * tangents[0]
 
@@ -416,7 +417,7 @@ class Tanh(ProbabilityLink):
         return Logit().log_density(2.0 * f) + jnp.log(2.0).astype(f.dtype)
 
     def log_interval(self, a: Array, b: Array) -> Array:
-        """Returns that of the log odds."""
+        """Returns the log interval of the log odds."""
         return Logit().log_interval(2.0 * a, 2.0 * b)
 
     def probability(self, f: Array) -> Array:
@@ -474,7 +475,7 @@ class Probit(ProbabilityLink):
 
 @record
 class LogLog(ProbabilityLink):
-    """The quantile function of the Gumbel distribution: a rare zero.
+    """The quantile function of the Gumbel distribution, for rare zeros.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -500,13 +501,13 @@ class LogLog(ProbabilityLink):
         return -f - _exponential(-f)
 
     def log_interval(self, a: Array, b: Array) -> Array:
-        """Returns that of the complementary link, whose ends are the negatives."""
+        """Returns the log interval of the complementary link, with negated ends."""
         return ComplementaryLogLog().log_interval(-b, -a)
 
 
 @record
 class ComplementaryLogLog(ProbabilityLink):
-    """The link of a rare one: the logarithm of a hazard over one period.
+    """The complementary log-log link, for rare ones: the logarithm of a hazard over one period.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -533,7 +534,7 @@ class ComplementaryLogLog(ProbabilityLink):
 
     def log_interval(self, a: Array, b: Array) -> Array:
         """Returns log(exp(−e^a) − exp(−e^b)), as −e^a + log(1 − exp(−(e^b − e^a)))."""
-        # e^b − e^a = e^a (e^{b − a} − 1), as its logarithm, which is what the rare probability takes.
+        # e^b − e^a = e^a (e^{b − a} − 1), as its logarithm, the argument of the rare probability.
         return -_exponential(a) + _log_rare(b + log1mexp(a - b))
 
 
@@ -549,7 +550,7 @@ def _logarithm(f: Array, least: float) -> Array:
 
 def _log_rare(g: Array) -> Array:
     """Returns log(1 − exp(−e^g)): g itself far below zero, and zero far above."""
-    # Selections, and not minima and maxima: those halve the derivative where both are the same, as at g = 0.
+    # Selections instead of minima and maxima, which halve the derivative where both are equal, as at g = 0.
     below = g < 0
     rate = jnp.exp(jnp.where(below, g, -1.0))
     small = rate < 1e-5

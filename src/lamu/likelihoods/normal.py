@@ -1,4 +1,4 @@
-"""Normal noise: of a given or learned scale, of a scale that the network gives, and correlated between targets."""
+"""Normal likelihoods with given, learned or predicted scale, and with correlated targets."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from lamu.typing import Array, Number, Params, RandomKey, Targets
 __all__ = ["Gaussian", "HeteroscedasticGaussian", "MultivariateGaussian"]
 
 
-_ENTROPY = 0.5 * math.log(2 * math.pi * math.e)  # of a standard normal number, nats
+_ENTROPY = 0.5 * math.log(2 * math.pi * math.e)  # of a standard normal, in nats
 
 
 class NormalNoise(IndependentTargets):
-    """Targets that are normal and independent given f, with the means and deviations of a subclass."""
+    """Base class of likelihoods with independent normal targets, whose means and scales a subclass defines."""
 
     support = Real()
 
     def moments(self, params: Params, f: Array) -> tuple[Array, Array]:
-        """Returns the means `[batch, targets]`, and the deviations, which broadcast to them."""
+        """Returns the means `[batch, targets]`, and the standard deviations, which broadcast to them."""
         raise NotImplementedError
 
     def density(self, params: Params, f: Array, y: Array) -> Array:
-        mean, scale = self.moments(params, f)  # the square of the scale may be no number of single precision
+        mean, scale = self.moments(params, f)  # the square of the scale may overflow in single precision
         return jax.scipy.stats.norm.logpdf((y - mean) / scale) - jnp.log(scale)
 
     def location(self, params: Params, f: Array) -> Array:
@@ -77,14 +77,14 @@ class NormalNoise(IndependentTargets):
 
 @record
 class Gaussian(NormalNoise, LearnedScale):
-    r"""Normal noise around the outputs, each with its own: \(p(y \mid f) = \prod_k N(y_k \mid f_k, \sigma_k^2)\).
+    r"""Normal noise with one scale for each output: \(p(y \mid f) = \prod_k N(y_k \mid f_k, \sigma_k^2)\).
 
     The targets are `[batch]` where there is one output, `[batch, outputs]` where there are several. Quadratic in f,
     hence log-concave.
 
     Without a scale the noise is learned: the parameters are `{"log_scale": ...}`, the \(\log \sigma_k\) of shape
-    `[outputs]`, with the prior \(\log \sigma_k \sim N(0, 3^2)\) unless told otherwise. It is weak, and meant for
-    targets of order one: two standard deviations span σ from 1/400 to 400 (standardise them, or let `Scaled` do it).
+    `[outputs]`, with the default prior \(\log \sigma_k \sim N(0, 3^2)\). It is weak for targets of order one: two
+    standard deviations span σ from 1/400 to 400 (standardise targets, or use `Scaled`).
 
     Attributes:
         scale: the noise standard deviation σ of every output, in the target's units; None where it is learned.
@@ -114,7 +114,7 @@ class Gaussian(NormalNoise, LearnedScale):
         return jax.tree.map(lambda leaf: jnp.full_like(leaf, 2.0), params)
 
     def moments(self, params: Params, f: Array) -> tuple[Array, Array]:
-        return f, self.dispersion_row(params, f)  # a logarithm an output and not a row
+        return f, self.dispersion_row(params, f)  # one logarithm an output, not a row
 
     def weight(self, params: Params, f: Array) -> Array:
         r"""Returns \(1/\sigma_k^2\)."""
@@ -129,24 +129,24 @@ class Gaussian(NormalNoise, LearnedScale):
         return mean, covariance + jax.vmap(jnp.diag)(self.dispersion(params, mean) ** 2)
 
 
-_NARROWEST = 1e-6  # of standardised targets; below it float32 cannot square what is left
+_NARROWEST = 1e-6  # of standardised targets; below it squares underflow in float32
 _ONE = 0.5413248546129181  # softplus of it is one
 
 
 @record
 class HeteroscedasticGaussian(NormalNoise):
-    r"""Normal noise whose deviation depends on the inputs: \(p(y \mid f) = \prod_k N(y_k \mid f_k, \sigma_k^2)\).
+    r"""Normal noise with a scale that depends on the inputs: \(p(y \mid f) = \prod_k N(y_k \mid f_k, \sigma_k^2)\).
 
     \[ \sigma_k = \tau \, (10^{-6} + \log(1 + e^{f_{K+k} + c})), \qquad c = \log(e - 1) \]
 
-    The network has two outputs a target: first the K means, then one number for each deviation, which is one at zero,
-    grows like that number above and falls like its exponential below. An exponential throughout would let one long step
-    widen the noise so far that no gradient brings it back. The targets are `[batch]` where there is one, `[batch, K]`
-    where there are several. There are no dispersions: the prior on the weights is all that keeps the deviations from
-    following single rows. Not concave in f jointly.
+    The network has two outputs a target: first the K means, then one number for each standard deviation, which is one
+    at zero, grows linearly above and falls exponentially below. With an exponential throughout, one long step could
+    widen the noise so far that gradients vanish. The targets are `[batch]` where there is one, `[batch, K]` where there
+    are several. There are no dispersions: only the prior on the weights keeps the scales from fitting single rows. Not
+    concave in f jointly.
 
     Attributes:
-        factor: τ, of every deviation; `lamu.fit_table` sets it by held-out rows.
+        factor: τ, a factor of every standard deviation; `lamu.fit_table` sets it by held-out rows.
 
     Raises:
         ValueError: for a factor that is not positive and finite.
@@ -171,7 +171,7 @@ class HeteroscedasticGaussian(NormalNoise):
         return f.shape[0], f.shape[1] // 2
 
     def outputs(self, y: Targets) -> int:
-        """Returns two for every value that a row has."""
+        """Returns two for every value of a row."""
         return 2 * super().outputs(y)
 
     def output_scales(self, width: int) -> tuple[str, ...]:
@@ -182,7 +182,7 @@ class HeteroscedasticGaussian(NormalNoise):
         return mean, jnp.asarray(self.factor, f.dtype) * (_NARROWEST + jax.nn.softplus(wide + _ONE))
 
     def weight(self, params: Params, f: Array) -> Array:
-        r"""Returns \((1, 2 \sigma_k'^2) / \sigma_k^2\), of the means and of the numbers behind the deviations."""
+        r"""Returns \((1, 2 \sigma_k'^2) / \sigma_k^2\), for the means and for the outputs of the scales."""
         scale = self.moments(params, f)[1]
         slope = jnp.asarray(self.factor, f.dtype) * jax.nn.sigmoid(jnp.split(f, 2, axis=-1)[1] + _ONE)
         return jnp.concatenate([scale**-2, 2 * (slope / scale) ** 2], axis=-1)
@@ -193,7 +193,7 @@ _LOG_TWO_PI = math.log(2 * math.pi)
 
 @record
 class MultivariateGaussian(NormalNoise):
-    r"""Normal noise that is correlated between targets: \(p(y \mid f) = N(y \mid f, \Sigma)\). Quadratic in f.
+    r"""Normal noise correlated between targets: \(p(y \mid f) = N(y \mid f, \Sigma)\). Quadratic in f.
 
     The targets are `[batch, outputs]`. A learned covariance is \(\Sigma = D U U^\top D\): D the diagonal of
     \(e^{\text{log\_scale}}\), U lower triangular with ones on its diagonal and `params["mixing"]` below, row by row.
@@ -221,13 +221,13 @@ class MultivariateGaussian(NormalNoise):
     def __post_init__(self) -> None:
         if self.covariance is None or isinstance(self.covariance, Tracer):
             return
-        given = np.asarray(self.covariance, float)
-        if given.ndim != 2 or given.shape[0] != given.shape[1]:
-            raise ValueError(f"the covariance has shape {given.shape}; give [outputs, outputs]")
-        symmetric = np.allclose(given, given.T, rtol=1e-6)
-        if not (np.isfinite(given).all() and symmetric and np.linalg.eigvalsh(given).min() > 0):
+        matrix = np.asarray(self.covariance, float)
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+            raise ValueError(f"the covariance has shape {matrix.shape}; give [outputs, outputs]")
+        symmetric = np.allclose(matrix, matrix.T, rtol=1e-6)
+        if not (np.isfinite(matrix).all() and symmetric and np.linalg.eigvalsh(matrix).min() > 0):
             raise ValueError(
-                f"the covariance {given.tolist()} is not symmetric and positive definite; give the covariance of the "
+                f"the covariance {matrix.tolist()} is not symmetric and positive definite; give the covariance of the "
                 "noise, or leave it out to learn it"
             )
 
@@ -258,7 +258,7 @@ class MultivariateGaussian(NormalNoise):
         return jnp.sum(jax.scipy.stats.norm.logpdf(params["log_scale"], 0.0, 3.0)) + mixing
 
     def sample_prior(self, key: RandomKey, params: Params) -> Params:
-        """Returns normal draws of the parameters; nothing where the covariance is given."""
+        """Returns normal draws of the parameters; empty where the covariance is given."""
         if self.covariance is not None:
             return params
         keys = dict(zip(("log_scale", "mixing"), jax.random.split(key), strict=True))
@@ -266,7 +266,7 @@ class MultivariateGaussian(NormalNoise):
         return {**draws, "log_scale": 3.0 * draws["log_scale"]}
 
     def scale_noise(self, params: Params, factor: Number) -> Params | None:
-        """Returns the parameters with every deviation times a factor; None where the covariance is given."""
+        """Returns the parameters with every scale multiplied by a factor; None where the covariance is given."""
         if self.covariance is not None:
             return None
         leaf = params["log_scale"]
@@ -291,7 +291,7 @@ class MultivariateGaussian(NormalNoise):
         return jnp.broadcast_to(inverse.T[None], (*f.shape, f.shape[1]))
 
     def moments(self, params: Params, f: Array) -> tuple[Array, Array]:
-        """Returns f and the roots of the diagonal of Σ, of each target alone."""
+        """Returns f and the roots of the diagonal of Σ, the marginal standard deviations."""
         return f, jnp.broadcast_to(jnp.sqrt(jnp.sum(self._root(params, f) ** 2, axis=1))[None], f.shape)
 
     def entropy(self, params: Params, f: Array) -> Array:
@@ -313,7 +313,7 @@ class MultivariateGaussian(NormalNoise):
         return mean, covariance + (L @ L.T)[None]
 
     def _root(self, params: Params, f: Array) -> Array:
-        """L, `[outputs, outputs]`, in the dtype of f."""
+        """Returns L, `[outputs, outputs]`, in the dtype of f."""
         if self.covariance is not None:
             return jnp.linalg.cholesky(jnp.asarray(self.covariance, f.dtype))
         K = f.shape[1]

@@ -1,4 +1,4 @@
-"""Positive targets and shares: Gamma, Weibull and Beta."""
+"""Likelihoods of positive targets and of shares: Gamma, Weibull and Beta."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Gamma(Dispersed):
         require_link(self.link, (Log, Reciprocal), "Gamma")
 
     def guess(self, y: Array) -> Array:
-        """Returns α of the moments, from 0.1 to 1000."""
+        """Returns the moment estimate of α, clipped to 0.1 to 1000."""
         return jnp.clip(jnp.mean(y, axis=0) ** 2 / jnp.var(y, axis=0), 0.1, 1e3)
 
     def dispersion_information(self, params: Params) -> Params:
@@ -93,7 +93,7 @@ class Gamma(Dispersed):
         return a - jnp.log(a) + self.link.log_mean(f) + gammaln(a) + (1.0 - a) * digamma(a)
 
     def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
-        """Returns gamma draws, none of which is zero."""
+        """Returns gamma draws, which are never zero."""
         a = self.dispersion(params, f)
         draws = self.link.inverse(f) * jax.random.gamma(key, a, f.shape, f.dtype) / a
         return jnp.maximum(draws, jnp.finfo(f.dtype).tiny)
@@ -110,7 +110,7 @@ class Gamma(Dispersed):
 
 
 def _information(a: Array) -> Array:
-    # ½ + 1/(6α) for a large α, where the difference would lose it.
+    # ½ + 1/(6α) for a large α, where the difference would cancel.
     large = a > 1e2
     series = 0.5 + 1 / (6 * a) - 1 / (30 * a**3)
     some = jnp.where(large, 1.0, a)
@@ -147,11 +147,11 @@ class Weibull(Dispersed):
     dispersed = "shape"
 
     def output_scales(self, width: int) -> tuple[str, ...]:
-        """Returns that of log means: f is log λ."""
+        """Returns "log means", as f is log λ."""
         return ("log means",) * width
 
     def guess(self, y: Array) -> Array:
-        """Returns k of the standard deviation of log y, from 0.1 to 100."""
+        """Returns k from the standard deviation of log y, clipped to 0.1 to 100."""
         return jnp.clip(math.pi / 6**0.5 / jnp.std(jnp.log(y), axis=0), 0.1, 1e2)
 
     def dispersion_information(self, params: Params) -> Params:
@@ -184,7 +184,7 @@ class Weibull(Dispersed):
         return _EULER * (1.0 - 1.0 / k) + f - jnp.log(k) + 1.0
 
     def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
-        """Returns λ times a power of an exponential draw, none of which is zero."""
+        """Returns λ times a power of an exponential draw, which is never zero."""
         power = jax.random.exponential(key, f.shape, f.dtype) ** (1.0 / self.dispersion(params, f))
         return jnp.maximum(Log().inverse(f) * power, jnp.finfo(f.dtype).tiny)
 
@@ -234,12 +234,12 @@ class Beta(Dispersed):
         require_probability_link(self.link, "Beta")
 
     def guess(self, y: Array) -> Array:
-        """Returns φ of the moments, from 0.1 to 1000."""
+        """Returns the moment estimate of φ, clipped to 0.1 to 1000."""
         mean = jnp.mean(y, axis=0)
         return jnp.clip(mean * (1.0 - mean) / jnp.var(y, axis=0) - 1.0, 0.1, 1e3)
 
     def density(self, params: Params, f: Array, y: Array) -> Array:
-        """Returns the log density; log Γ(a) is log Γ(1 + a) − log a, whose last term is finite where a rounds to 0."""
+        """Returns the log density, with log Γ(a) = log Γ(1 + a) − log a, whose last term is finite as a rounds to 0."""
         phi = self.dispersion(params, f)
         a, b = self._counts(params, f)
         log_a, log_b = self._logarithms(params, f)
@@ -252,9 +252,9 @@ class Beta(Dispersed):
         phi, slope = self.dispersion(params, f), self.link.log_density(f)
         log_a, log_b = self._logarithms(params, f)
         # ψ′(a) = ψ′(1 + a) + 1/a², and φμ′/a is finite where a is zero.
-        whole = (phi * jnp.exp(slope)) ** 2 * (polygamma(1, 1.0 + a) + polygamma(1, 1.0 + b))
+        information = (phi * jnp.exp(slope)) ** 2 * (polygamma(1, 1.0 + a) + polygamma(1, 1.0 + b))
         shares = [jnp.exp(jnp.minimum(jnp.log(phi) + slope - log, 30.0)) ** 2 for log in (log_a, log_b)]
-        return whole + shares[0] + shares[1]
+        return information + shares[0] + shares[1]
 
     def location(self, params: Params, f: Array) -> Array:
         """Returns μ."""
@@ -265,12 +265,12 @@ class Beta(Dispersed):
         return self.link.probability(f) * self.link.complement(f) / (1.0 + self.dispersion(params, f))
 
     def surprise(self, params: Params, f: Array) -> Array:
-        """Returns the entropy, of parameters of 10⁻¹³ at least: it has no lower end."""
+        """Returns the entropy, with parameters of at least 10⁻¹³, as it is unbounded below."""
         a, b = self._bounded_counts(params, f)
         return betaln(a, b) - (a - 1.0) * digamma(a) - (b - 1.0) * digamma(b) + (a + b - 2.0) * digamma(a + b)
 
     def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
-        """Returns beta draws, none of which is zero or one."""
+        """Returns beta draws, which are never zero or one."""
         a, b = self._bounded_counts(params, f)
         end = jnp.finfo(f.dtype)
         return jnp.clip(jax.random.beta(key, a, b, f.shape, f.dtype), end.tiny, 1.0 - end.eps)

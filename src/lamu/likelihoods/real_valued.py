@@ -1,4 +1,4 @@
-"""Real targets that are not normal: Student's t, quantile regression, and angles."""
+"""Likelihoods of real targets that are not normal: Student's t, quantile regression, and angles."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Quantile", "StudentT", "VonMises"]
 
 @record
 class StudentT(LearnedScale):
-    r"""Student-t noise: outliers pull the mean less the further out they are. Not log-concave.
+    r"""Student-t noise, robust to outliers. Not log-concave.
 
     Attributes:
         df: ν, the degrees of freedom, above 2, so that the variance exists.
@@ -89,7 +89,7 @@ class StudentT(LearnedScale):
     def below(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the distribution function, by the incomplete beta function of t²/(ν + t²)."""
         nu, t = self._df(f), (y - f) / self.dispersion(params, f)
-        # Of the smaller of the two arguments, whose complement is exact, so that the centre and the tails keep digits.
+        # Of the smaller argument, whose complement is exact, so that both centre and tails are accurate.
         central = t**2 < nu
         x = jnp.where(central, t, 0.0) ** 2
         half = jnp.full_like(nu, 0.5)
@@ -108,7 +108,7 @@ class StudentT(LearnedScale):
 
 @record
 class Quantile(LearnedScale):
-    r"""A target whose quantile of a given level is f.
+    r"""An asymmetric Laplace likelihood, whose quantile of a given level is f.
 
     \[ p(y \mid f) = \frac{\tau (1 - \tau)}{\sigma} e^{-\rho_\tau((y - f)/\sigma)}, \qquad
         \rho_\tau(u) = \max(\tau u, (\tau - 1) u) \]
@@ -184,7 +184,7 @@ class Quantile(LearnedScale):
         return jnp.where(u < 0, below, log1mexp(above)), jnp.where(u < 0, log1mexp(below), above)
 
     def log_interval(self, params: Params, f: Array, lower: Array, upper: Array) -> Array:
-        """Returns the log probability of an interval of one output, its part below f and its part above."""
+        """Returns the log probability of an interval of one output, from its parts below and above f."""
         scale, level = self.dispersion(params, f)[:, 0], jnp.asarray(self.level, f.dtype)
         a, b = ((jnp.asarray(end).astype(f.dtype) - f[:, 0]) / scale for end in (lower, upper))
 
@@ -212,8 +212,8 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(96)
 class VonMises(Dispersed):
     r"""Von Mises distributed angles in radians around the direction f. Not log-concave.
 
-    Draws lie within π of f, the mean is f, and the variance is the mean square of the angle between y and f. There is
-    no distribution function, as a circle has no first point.
+    Draws are within π of f, the mean is f, and the variance is the mean square of the angle between y and f. There is
+    no distribution function on a circle.
 
     Attributes:
         concentration: κ, about one over the variance where it is large; None where it is learned, as
@@ -238,7 +238,7 @@ class VonMises(Dispersed):
     dispersed = "concentration"
 
     def guess(self, y: Array) -> Array:
-        """Returns κ of the length R of the mean direction, R(2 − R²)/(1 − R²), from 0.1 to 1000."""
+        """Returns R(2 − R²)/(1 − R²) for the length R of the mean direction, clipped to 0.1 to 1000."""
         R = jnp.hypot(jnp.mean(jnp.cos(y), axis=0), jnp.mean(jnp.sin(y), axis=0))
         return jnp.clip(R * (2 - R**2) / jnp.maximum(1 - R**2, 1e-6), 0.1, 1e3)
 
@@ -281,7 +281,7 @@ class VonMises(Dispersed):
 
 
 def _information(k: Array) -> Array:
-    # ½ + 1/(4κ) for a large κ, where the difference would lose it.
+    # ½ + 1/(4κ) for a large κ, where the difference would cancel.
     large = k > 300.0
     some = jnp.where(large, 1.0, k)
     A = i1e(some) / i0e(some)

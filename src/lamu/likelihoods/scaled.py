@@ -1,4 +1,4 @@
-r"""A likelihood for standardised targets that speaks their original units: \(y = a + b z\), \(z \sim p(z \mid f)\)."""
+r"""Likelihoods of standardised targets in their original units: \(y = a + b z\), \(z \sim p(z \mid f)\)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Scaled"]
 
 
 def _at_standardised(name: str) -> Callable[..., PyTree]:
-    """A method that is the base's, at the standardised targets."""
+    """Returns a method that forwards to the base, with standardised targets."""
 
     def method(self: Scaled, params: Params, f: Array, y: Array) -> PyTree:
         return getattr(self.base, name)(params, f, self._standardised(y, f.dtype))
@@ -28,10 +28,10 @@ def _at_standardised(name: str) -> Callable[..., PyTree]:
 
 @record
 class Scaled(LikelihoodWrapper):
-    r"""A target that is shifted and stretched, \(y_k = a_k + b_k z_k\) with z from `base`; all in the units of y.
+    r"""A shifted and scaled target, \(y_k = a_k + b_k z_k\) with z from `base`; results are in the units of y.
 
-    The density carries the Jacobian, \(\log p(y \mid f) = \log p_z((y - a)/b \mid f) - \sum_k \log b_k\). The outputs f
-    and the dispersion parameters stay in the units of z, of order one, where their priors are meant.
+    The density includes the Jacobian, \(\log p(y \mid f) = \log p_z((y - a)/b \mid f) - \sum_k \log b_k\). The outputs
+    f and the dispersion parameters stay in the units of z, of order one, for which their priors are intended.
 
     Attributes:
         base: the likelihood of z, for regression.
@@ -65,7 +65,7 @@ class Scaled(LikelihoodWrapper):
             raise ValueError(f"the shift {self.shift} is not finite; compute it from finite targets")
 
     def check(self, y: Targets) -> None:
-        """Raises a ValueError unless the base takes the targets, and shift and scale have as many outputs as they."""
+        """Raises a ValueError unless the base accepts the targets, and shift and scale have their number of outputs."""
         self.base.check(y)
         for name, value in (("shift", self.shift), ("scale", self.scale)):
             if jnp.ndim(value) == 1 and jnp.size(value) not in (1, _count(y)):
@@ -109,10 +109,10 @@ class Scaled(LikelihoodWrapper):
     log_cdf, log_survival = _at_standardised("log_cdf"), _at_standardised("log_survival")
 
     def log_interval(self, params: Params, f: Array, lower: Array, upper: Array) -> Array:
-        """Returns the base's between the standardised ends."""
+        """Returns the base's log probability between the standardised ends."""
         return self.base.log_interval(params, f, *(self._standardised(end, f.dtype) for end in (lower, upper)))
 
-    distribution = Likelihood.distribution  # the base's is of standardised targets
+    distribution = Likelihood.distribution  # the base's is for standardised targets
 
     def marginal(self, params: Params, mean: Array, covariance: Array) -> tuple[Array, Array] | None:
         r"""Returns \((a + b m, \; B C B)\), \(B = \operatorname{diag}(b)\), for the base's marginal \((m, C)\).
@@ -134,7 +134,7 @@ class Scaled(LikelihoodWrapper):
 
     def _standardised(self, y: Array, dtype: DTypeLike) -> Array:
         outputs = _count(y)
-        # The difference is taken in the precision of y: targets far from zero have few digits left in float32.
+        # The difference is taken in the precision of y, since targets far from zero lose digits in float32.
         given = jnp.result_type(y)
         wider = jnp.issubdtype(given, jnp.floating) and jnp.finfo(given).bits > jnp.finfo(dtype).bits
         precise = given if wider else dtype
@@ -150,16 +150,16 @@ class Scaled(LikelihoodWrapper):
 
 
 def _count(y: Targets) -> int:
-    """How many values a row of targets has, which the width of f need not be."""
+    """Returns the number of values of a row of targets, which may differ from the width of f."""
     return 1 if jnp.ndim(y) == 1 else jnp.shape(y)[-1]
 
 
 def _entries(value: PyTree, outputs: int, dtype: DTypeLike) -> Array:
-    """A number, or one for each output, as `[outputs]`."""
+    """Returns a number, or one for each output, as `[outputs]`."""
     return jnp.broadcast_to(jnp.asarray(value, dtype), (outputs,))
 
 
 def _units(value: PyTree, outputs: int, dtype: DTypeLike) -> Array:
-    """The same against targets: a scalar for `[batch]`, `[1, outputs]` for `[batch, outputs]`."""
+    """Returns the same to broadcast with targets: a scalar for `[batch]`, `[1, outputs]` for `[batch, outputs]`."""
     entries = _entries(value, outputs, dtype)
     return entries[0] if outputs == 1 else entries[None]

@@ -1,4 +1,4 @@
-"""Likelihoods with a target of their own for every output, or for every position."""
+"""Likelihoods with one target for every output, or for every position."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["IndependentTargets", "PerPosition", "target_of"]
 
 
 class IndependentTargets(Likelihood):
-    """A likelihood of one target for each output, independent given f."""
+    """Base class of likelihoods with one target for each output, independent given f."""
 
-    # The targets are `[batch]` where there is one output, `[batch, outputs]` where there are several. A subclass says
-    # what one entry is by methods whose arguments all have the shape `[batch, outputs]`: `density`, `weight`,
-    # `location`, `spread`, `draw`, and `surprise`, `below` and `tails` where there are formulas. Where a target has
-    # several outputs, `targets_shape` says so.
+    # The targets are `[batch]` where there is one output, `[batch, outputs]` where there are several. A subclass
+    # defines methods whose arguments all have the shape `[batch, outputs]`: `density`, `weight`, `location`, `spread`,
+    # `draw`, and `surprise`, `below` and `tails` where there are formulas. Where a target has several outputs, it
+    # overrides `targets_shape`.
 
     def density(self, params: Params, f: Array, y: Array) -> Array:
         """Returns log p(y_k | f_k) in nats."""
@@ -45,23 +45,23 @@ class IndependentTargets(Likelihood):
         raise NotImplementedError
 
     def surprise(self, params: Params, f: Array) -> Array | None:
-        """Returns the entropies in nats; None where there is no formula, and an average over draws is taken."""
+        """Returns the entropies in nats; None without a formula, for an average over draws."""
         del params, f
 
     def below(self, params: Params, f: Array, y: Array) -> Array | None:
-        """Returns P(Y_k ≤ y_k), of targets in the support, by `tails` if not overridden; None without a formula."""
+        """Returns P(Y_k ≤ y_k) for targets in the support, by default from `tails`; None without a formula."""
         tails = self.tails(params, f, y)
         return None if tails is None else jnp.exp(tails[0])
 
     def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array] | None:
-        """Returns log P(Y_k ≤ y_k) and log P(Y_k > y_k), of targets in the support; None for those of the density."""
+        """Returns log P(Y_k ≤ y_k) and log P(Y_k > y_k) for targets in the support; None without a formula."""
         del params, f, y
 
     def targets_shape(self, f: Array) -> tuple[int, ...]:
-        """Returns `[batch, targets]`; the shape of f, unless overridden."""
+        """Returns `[batch, targets]`; by default the shape of f."""
         return f.shape
 
-    # What follows.
+    # Derived from the above.
 
     def check(self, y: Targets) -> None:
         """Raises a ValueError unless the targets are in the support, `[batch]` or `[batch, outputs]`."""
@@ -114,15 +114,15 @@ class IndependentTargets(Likelihood):
         """Returns log P(Y_k ≤ y_k | f_k) and log P(Y_k > y_k | f_k), output by output, in the target's shape."""
         ends, y = self.support, self._columns(y, f)
         some = jnp.clip(jnp.floor(y) if ends.discrete else y, ends.lower, ends.upper)
-        found = self.tails(params, f, jnp.where(jnp.isfinite(some), some, 1.0))
-        if found is None:
+        logs = self.tails(params, f, jnp.where(jnp.isfinite(some), some, 1.0))
+        if logs is None:
             return super().log_tails(params, f, target_of(y))
-        below = jnp.where(y < ends.lower, -jnp.inf, jnp.where(y >= ends.upper, 0.0, found[0]))
-        above = jnp.where(y < ends.lower, 0.0, jnp.where(y >= ends.upper, -jnp.inf, found[1]))
+        below = jnp.where(y < ends.lower, -jnp.inf, jnp.where(y >= ends.upper, 0.0, logs[0]))
+        above = jnp.where(y < ends.lower, 0.0, jnp.where(y >= ends.upper, -jnp.inf, logs[1]))
         return target_of(below), target_of(above)
 
     def _columns(self, y: Array, f: Array) -> Array:
-        """The targets as `[batch, targets]`; a reshape, so that another size is an error and is never broadcast."""
+        """Returns the targets as `[batch, targets]`, by a reshape, so that another size is an error."""
         return jnp.reshape(y, self.targets_shape(f)).astype(f.dtype)
 
 
@@ -133,25 +133,25 @@ def target_of(columns: Array) -> Array:
 
 @record
 class PerPosition(LikelihoodWrapper):
-    r"""A target at every position of a row, pixels or steps, independent given f: dense prediction.
+    r"""A target at every position of a row, pixels or steps, independent given f, for dense prediction.
 
     \[ \log p(y \mid f) = \sum_p \log p_0(y_p \mid f_p) \]
 
-    Targets are `[batch, *positions]`, outputs `[batch, positions * K]` with the K outputs of the base side by side,
-    position after position, as `networks.UNet` and `networks.EveryStep` give them. Dispersions are the base's, shared
-    by all positions. The mean of a prediction is `[N, *positions]`, for classes `[N, *positions, K]`, and so is its
-    uncertainty: a map. The density is one number a row.
+    Targets are `[batch, *positions]`, outputs `[batch, positions * K]` with the K outputs of the base for one position
+    after the other, as `networks.UNet` and `networks.EveryStep` return them. Dispersions are the base's, shared by all
+    positions. The mean and the uncertainty of a prediction are maps, `[N, *positions]`, for classes
+    `[N, *positions, K]`. The density is one number a row.
 
-    Positions of one row are not independent rows: a likelihood of 576 pixels outweighs the prior 576 times as much as
-    one label does.
+    Positions of one row are not independent rows: a likelihood of 576 pixels has 576 times the weight of one label
+    relative to the prior.
 
     Attributes:
         base: p₀, a likelihood of one value a row.
         positions: the shape of the targets of one row, `(height, width)` or `(steps,)`.
 
     Raises:
-        ValueError: for positions that are no positive integers.
-        TypeError: for a base that is no likelihood.
+        ValueError: for positions that are not positive integers.
+        TypeError: for a base that is not a likelihood.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -182,7 +182,7 @@ class PerPosition(LikelihoodWrapper):
 
     @property
     def n_positions(self) -> int:
-        """As many as there are positions."""
+        """The number of positions."""
         return math.prod(self.positions)
 
     @property
@@ -190,7 +190,7 @@ class PerPosition(LikelihoodWrapper):
         return self.base
 
     def check(self, y: Targets) -> None:
-        """Raises a ValueError unless the targets are `[batch, *positions]`, each one that the base takes."""
+        """Raises a ValueError unless the targets are `[batch, *positions]`, and the base accepts each."""
         shape = np.shape(y)
         if shape[1:] != self.positions:
             raise ValueError(
@@ -206,11 +206,11 @@ class PerPosition(LikelihoodWrapper):
         return self.base.output_scales(width // self.n_positions) * self.n_positions
 
     def init(self, y: Targets) -> Params:
-        """Returns the base's first dispersions, of the targets at all positions."""
+        """Returns the base's initial dispersions, from the targets at all positions."""
         return self.base.init(jnp.reshape(jnp.asarray(y), (-1,)))
 
     def dispersion_information(self, params: Params) -> Params:
-        """Returns the base's, summed over positions."""
+        """Returns the base's information, summed over positions."""
         return jax.tree.map(lambda leaf: self.n_positions * leaf, self.base.dispersion_information(params))
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
@@ -227,7 +227,7 @@ class PerPosition(LikelihoodWrapper):
         return self._together(self.base.variance(params, self._apart(f)))
 
     def entropy(self, params: Params, f: Array) -> Array:
-        """Returns the base's entropy of each position in nats, `[batch, *positions]`; their sum is that of a row."""
+        """Returns the base's entropy of each position in nats, `[batch, *positions]`; its sum is that of a row."""
         return self._together(self.base.entropy(params, self._apart(f)))
 
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
@@ -248,7 +248,7 @@ class PerPosition(LikelihoodWrapper):
         ends = self._rows(lower, f), self._rows(upper, f)
         return self._together(self.base.log_interval(params, self._apart(f), *ends))
 
-    distribution, marginal = Likelihood.distribution, Likelihood.marginal  # the base's are of another target
+    distribution, marginal = Likelihood.distribution, Likelihood.marginal  # the base's are for another target
 
     log_cdf, log_survival = Likelihood.log_cdf, Likelihood.log_survival
     counted, check_training = Likelihood.counted, Likelihood.check_training
@@ -275,19 +275,19 @@ class PerPosition(LikelihoodWrapper):
         return self.base.outputs(self.support.zeros(1))
 
     def _apart(self, f: Array) -> Array:
-        """Positions as rows, `[batch * positions, K]`."""
+        """Returns outputs with positions as rows, `[batch * positions, K]`."""
         return jnp.reshape(f, (f.shape[0] * self.n_positions, self._width))
 
     def _rows(self, y: Array, f: Array) -> Array:
-        """The targets of positions as rows, `[batch * positions]`."""
+        """Returns the targets with positions as rows, `[batch * positions]`."""
         return jnp.reshape(y, (f.shape[0] * self.n_positions,))
 
     def _together(self, values: Array) -> Array:
-        """Rows of positions again, `[batch, *positions, ...]`."""
+        """Returns values of positions as rows again, `[batch, *positions, ...]`."""
         return jnp.reshape(values, (values.shape[0] // self.n_positions, *self.positions, *values.shape[1:]))
 
     def _blocks(self, each: Array, f: Array) -> Array:
-        """Matrices of positions `[batch * positions, K, R]` along a diagonal, `[batch, outputs, positions * R]`."""
+        """Returns matrices `[batch * positions, K, R]` as block-diagonal ones, `[batch, outputs, positions * R]`."""
         each = jnp.reshape(each, (f.shape[0], self.n_positions, *each.shape[1:]))
         apart = each[:, :, :, None, :] * jnp.eye(self.n_positions, dtype=f.dtype)[None, :, None, :, None]
         return jnp.reshape(apart, (f.shape[0], f.shape[1], -1))

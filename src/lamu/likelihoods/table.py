@@ -1,4 +1,4 @@
-"""The likelihoods by name, as the command line and `lamu.regression` call them."""
+"""The likelihoods by name, for the command line and `lamu.regression`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lamu.likelihoods.trials import Binomial
 
 __all__ = ["LIKELIHOODS"]
 
-# The task of each, and what makes it of the number of classes.
+# The task of each, and a function of the number of classes that makes it.
 LIKELIHOODS: dict[str, tuple[str, Callable[[int], Likelihood]]] = {
     "gaussian": ("regression", lambda _: Gaussian()),
     "heteroscedastic": ("regression", lambda _: HeteroscedasticGaussian()),

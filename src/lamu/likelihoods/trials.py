@@ -1,4 +1,4 @@
-"""Successes in a number of trials, and counts in several categories."""
+"""Likelihoods of successes in a number of trials, and of counts in several categories."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from lamu.typing import Array, Params, RandomKey, Targets
 __all__ = ["Binomial", "Multinomial"]
 
 
-_MOST = 1024  # trials up to which the entropy is a sum over all counts
+_MOST = 1024  # largest number of trials for which the entropy is a sum over all counts
 
 
 @record
 class Binomial(IndependentTargets):
-    r"""Counts of successes: \(p(y \mid f) = \binom{n}{y} p^y (1 - p)^{n - y}\). Log-concave.
+    r"""Binomial counts of successes: \(p(y \mid f) = \binom{n}{y} p^y (1 - p)^{n - y}\). Log-concave.
 
-    The number of trials is the same for all rows (`trials`), or comes with each row, as targets
+    The number of trials is the same for all rows (`trials`), or given with each row, as targets
     `{"value": successes, "trials": trials}`. In the second case mean, variance, draws and Fisher information are those
-    of one trial, as those of a row to come are not known, and a row counts as often as it has trials (`counted`).
-    Predictions are of one trial too, unless they are told the trials: `posterior.predict({"x": x, "trials": n})`.
+    of one trial, as the trials of a new row are not known, and the weight of a row is multiplied by its trials
+    (`counted`). Predictions are of one trial too, unless trials are given: `posterior.predict({"x": x, "trials": n})`.
 
     Attributes:
-        trials: n; None where each row brings its own.
+        trials: n; None where it is given with each row.
         link: g, a link of probabilities with the range 0 to 1.
 
     Raises:
-        ValueError: if the number of trials is not a whole number from 1.
+        ValueError: if the number of trials is not a positive integer.
         TypeError: for another link.
 
     Examples:
@@ -69,7 +69,7 @@ class Binomial(IndependentTargets):
         return Counts(most=self.trials or 1)
 
     def check(self, y: Targets) -> None:
-        """Raises a ValueError unless successes and trials are whole numbers, and trials enough."""
+        """Raises a ValueError unless successes and trials are whole numbers, with at most as many successes."""
         value, trials = _parts(y)
         if trials is None:
             super().check(value)
@@ -85,9 +85,9 @@ class Binomial(IndependentTargets):
             raise ValueError(f"there are successes of shape {value.shape}, and trials of {trials.shape}; give the same")
         if (value > trials).any():
             row = np.argwhere(value > trials)[0]
-            at = tuple(row)
+            index = tuple(row)
             raise ValueError(
-                f"row {row[0]} has {value[at]!s} successes in {trials[at]!s} trials; give at least as many trials"
+                f"row {row[0]} has {value[index]!s} successes in {trials[index]!s} trials; give at least as many trials"
             )
 
     def outputs(self, y: Targets) -> int:
@@ -100,7 +100,7 @@ class Binomial(IndependentTargets):
         """Returns the log density of the counts in nats, `[batch]`.
 
         Args:
-            params: nothing.
+            params: empty.
             f: the outputs.
             y: successes, or `{"value": successes, "trials": trials}`.
         """
@@ -111,7 +111,7 @@ class Binomial(IndependentTargets):
         return jnp.sum(self._log_prob(f, value, trials), axis=-1)
 
     def cdf(self, params: Params, f: Array, y: Targets) -> Array:
-        """Returns P(Y ≤ y | f), of successes alone, or with trials as for `log_prob`."""
+        """Returns P(Y ≤ y | f), for successes alone, or with trials as for `log_prob`."""
         value, trials = _parts(y)
         if trials is None:
             return super().cdf(params, f, value)
@@ -122,7 +122,7 @@ class Binomial(IndependentTargets):
 
     @property
     def takes_trials(self) -> bool:
-        """Whether rows bring trials of their own."""
+        """Whether trials are given with each row."""
         return self.trials is None
 
     def counted(self, params: Params, f: Array, y: Targets, weights: Array) -> Array:
@@ -177,24 +177,24 @@ class Binomial(IndependentTargets):
 
 
 def _parts(y: Targets) -> tuple[Targets, Targets]:
-    """Successes and trials, None where the rows bring none."""
+    """Returns successes and trials, None where the rows have no trials."""
     return (y["value"], y["trials"]) if isinstance(y, Mapping) else (y, None)
 
 
 @record
 class Multinomial(Likelihood):
-    r"""Counts of several categories out of n: \(p(y \mid f) = n! \prod_k p_k^{y_k} / y_k!\), p the softmax.
+    r"""Multinomial counts of several categories out of n: \(p(y \mid f) = n! \prod_k p_k^{y_k} / y_k!\), p the softmax.
 
-    Log-concave. The targets are `[batch, classes]`. Each row's own sum is its n in the density. Mean, variance, draws
-    and Fisher information are those of `trials`, or of one trial where it is None: then a row counts
-    as often as it has counts (`counted`).
+    Log-concave. The targets are `[batch, classes]`. The sum of each row is its n in the density. Mean, variance, draws
+    and Fisher information are those of `trials`, or of one trial where it is None: then the weight of a row is
+    multiplied by its sum (`counted`).
 
     Attributes:
-        classes: how many categories there are, two or more.
-        trials: n; None where it differs from row to row.
+        classes: the number of categories, two or more.
+        trials: n; None where it differs between rows.
 
     Raises:
-        ValueError: if there are fewer than two categories, or the number of trials is not a whole number from 1.
+        ValueError: for fewer than two categories, or a number of trials that is not a positive integer.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -244,7 +244,7 @@ class Multinomial(Likelihood):
         r"""Returns \(\log n! + \sum_k (y_k \log p_k - \log y_k!)\) in nats, `[batch]`."""
         y = jnp.reshape(y, f.shape).astype(f.dtype)
         n = jnp.sum(y, axis=-1)
-        # Factorials without their leading terms, which are put together as y log(np/y).
+        # Factorials without their leading terms, which are combined as y log(np/y).
         log_share = jnp.log(jnp.maximum(n, 1.0))[:, None] - jnp.log(jnp.where(y > 0, y, 1.0))
         return stirling(n) + jnp.sum(y * (log_softmax(f, axis=-1) + log_share) - stirling(y), axis=-1)
 
@@ -257,7 +257,7 @@ class Multinomial(Likelihood):
         return self._trials * self._one.information(params, f)
 
     def information_root(self, params: Params, f: Array) -> Array:
-        """Returns that of a categorical target, times √n."""
+        """Returns the root of a categorical target, times √n."""
         return self._trials**0.5 * self._one.information_root(params, f)
 
     def mean(self, params: Params, f: Array) -> Array:
@@ -268,15 +268,15 @@ class Multinomial(Likelihood):
         return self._trials * self._one.variance(params, f)
 
     def entropy(self, params: Params, f: Array) -> Array:
-        """Returns that of a categorical target for one trial, else an average over draws, in nats, `[batch]`."""
+        """Returns the entropy in nats, `[batch]`: for one trial the categorical one, else an average over draws."""
         return self._one.entropy(params, f) if self._trials == 1 else super().entropy(params, f)
 
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
-        """Returns counts of n draws, `[batch, classes]`: of each category, given those before."""
+        """Returns counts of n draws, `[batch, classes]`, sampled category by category."""
         log_p = log_softmax(f, axis=-1)
-        # The share of each category among those that are left, by the sums of what comes after it.
-        left = jnp.flip(jax.lax.cumlogsumexp(jnp.flip(log_p, axis=-1), axis=1), axis=-1)
-        shares = jnp.clip(jnp.exp(log_p - left), 0.0, 1.0)
+        # The share of each category among the remaining ones, by sums over the later ones.
+        log_remaining = jnp.flip(jax.lax.cumlogsumexp(jnp.flip(log_p, axis=-1), axis=1), axis=-1)
+        shares = jnp.clip(jnp.exp(log_p - log_remaining), 0.0, 1.0)
         rest, counts = jnp.full(f.shape[:1], float(self._trials), f.dtype), []
         for k, each in enumerate(jax.random.split(key, self.classes - 1)):
             counts.append(jax.random.binomial(each, rest, shares[:, k], f.shape[:1], f.dtype))
