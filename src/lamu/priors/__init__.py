@@ -1,4 +1,4 @@
-"""Priors: the distribution of a network's parameters before any data, one file a kind of law."""
+"""Priors: distributions of a network's parameters before any data."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-r"""A belief as a prior: what was learned before is what is known now, \(p(\theta) = q_{\text{before}}(\theta)\)."""
+r"""An earlier belief as a prior, \(p(\theta) = q_{\text{before}}(\theta)\), for sequential updates."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ __all__ = ["Belief", "gaussian_belief", "in_structure", "independent_normal", "t
 
 @record
 class Belief(Prior):
-    r"""The prior that is somebody's belief \(q(\theta)\): a Gaussian over any operator, or another family of a density.
+    r"""An earlier belief \(q(\theta)\) as a prior: a Gaussian with any operator, or another family with a density.
 
-    A Gaussian belief enters another Gaussian belief exactly. Where its precision is diagonal or scalar every algorithm
-    takes it so; a full matrix does in closed forms, in Laplace's method, and in the rule for a dense or a diagonal
-    precision (of which its diagonal is a part, and all of it the pull); it enters elsewhere through the loss.
+    A Gaussian belief enters another Gaussian belief exactly: in every algorithm where its precision is diagonal or
+    scalar; with a full matrix in closed forms, in Laplace's method, and in the rule with a dense or a diagonal
+    precision (which takes the diagonal, and the whole matrix in the gradient). Elsewhere it enters through the loss.
 
     Attributes:
         belief: q. `lamu.Model.with_prior` takes it from a posterior.
-        rest: the prior of the weights that q is not about (a belief about binary weights beside real ones); None where
-            it is about all.
-        peak: log q at its mean in nats, which needs the determinant of the precision; filled in for a Gaussian.
+        rest: the prior of the weights that q does not cover (real weights, where q is about binary ones); None where it
+            covers all.
+        peak: log q at its mean in nats, which needs the determinant of the precision; computed for a Gaussian.
 
     Raises:
-        TypeError: for a point, which as a prior would never move, and for what has no density, or several modes.
+        TypeError: for a point, for a belief without a density, or for one with several modes.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -54,7 +54,7 @@ class Belief(Prior):
             object.__setattr__(self, "peak", self.belief.log_prob(self.belief.mean))
 
     def check(self, params: Params) -> None:
-        """Raises a ValueError if the belief is about a leaf that the parameters lack, or have in another shape."""
+        """Raises a ValueError if a leaf of the belief is missing in the parameters, or has another shape."""
         shapes = {path: jnp.shape(leaf) for path, leaf in tree.by_path(params).items()}
         for path, leaf in tree.by_path(_like(self.belief)).items():
             if path not in shapes:
@@ -76,15 +76,15 @@ class Belief(Prior):
             return beside + belief.log_prob(ours) if jax.tree.leaves(ours) else beside
         if not isinstance(belief, Gaussian):
             return belief.log_prob(params)
-        # As `Gaussian.log_prob`, without a determinant at every step of whoever asks.
+        # As `Gaussian.log_prob`, without computing a determinant at every step.
         away = tree.add(params, belief.mean, -1.0)
         return peak - tree.dot(away, belief.precision.matvec(away)) / 2
 
     def gaussian(self, params: Params) -> Gaussian | None:
-        """Returns the belief in the dtype of the parameters, where it is Gaussian, beside what the rest's prior says.
+        """Returns the belief, where it is Gaussian, in the dtype of the parameters, with the Gaussian of `rest`.
 
         Args:
-            params: any parameters of the right structure; only their dtypes count.
+            params: any parameters of the right structure; only their dtypes are used.
         """
         ours = self._in_dtype_of(params)[0] if isinstance(self.belief, Gaussian) else None
         if self.rest is None:
@@ -92,26 +92,26 @@ class Belief(Prior):
         return independent_parts([ours, self.rest.gaussian(self._split(params)[1])])
 
     def exponential(self, params: Params) -> Any:
-        """Returns the belief, of an exponential family or a product of such; None for another."""
+        """Returns the belief if it is an exponential family or a product of such, else None."""
         return self.belief if isinstance(self.belief, ExponentialFamily | Product) else None
 
     def given(self, frozen: Params) -> Prior:
-        """Returns itself where the belief is about the free leaves alone, as after a fit with the same ones frozen."""
-        known = set(tree.by_path(_like(self.belief)))
-        return super().given(frozen) if known & set(tree.paths(frozen)) or self.rest is not None else self
+        """Returns itself where the belief covers the free leaves alone, as after a fit with the same frozen leaves."""
+        covered = set(tree.by_path(_like(self.belief)))
+        return super().given(frozen) if covered & set(tree.paths(frozen)) or self.rest is not None else self
 
     def sample(self, key: RandomKey, params: Params) -> Params:
-        drawn = self._in_dtype_of(params)[0].sample(key)
+        draw = self._in_dtype_of(params)[0].sample(key)
         if self.rest is None:
-            return drawn
+            return draw
         others = self.rest.sample(jax.random.fold_in(key, 1), self._split(params)[1])
-        return jax.tree.map(lambda a, b: b if a is None else a, drawn, others, is_leaf=lambda leaf: leaf is None)
+        return jax.tree.map(lambda a, b: b if a is None else a, draw, others, is_leaf=lambda leaf: leaf is None)
 
     def _split(self, params: Params) -> tuple[Params, Params]:
-        """The weights that the belief is about, and the others."""
-        known = tree.by_path(_like(self.belief))
-        ours = tree.map_with_path(lambda path, leaf: leaf if path in known else None, params)
-        return ours, tree.map_with_path(lambda path, leaf: None if path in known else leaf, params)
+        """Returns the weights that the belief covers, and the others."""
+        covered = tree.by_path(_like(self.belief))
+        ours = tree.map_with_path(lambda path, leaf: leaf if path in covered else None, params)
+        return ours, tree.map_with_path(lambda path, leaf: None if path in covered else leaf, params)
 
     def _in_dtype_of(self, params: Params) -> tuple[PyTree, PyTree]:
         leaves = jax.tree.leaves(params)
@@ -122,7 +122,7 @@ class Belief(Prior):
 
 
 def gaussian_belief(prior: Prior, params: Params) -> Gaussian | None:
-    """Returns a prior as a Gaussian with an operator for its precision, or None where a leaf is not Gaussian.
+    """Returns a prior as a Gaussian with an operator as precision, or None where a leaf is not Gaussian.
 
     Args:
         prior: any prior.
@@ -134,8 +134,8 @@ def gaussian_belief(prior: Prior, params: Params) -> Gaussian | None:
         >>> gaussian_belief(Normal(0.5), {"w": jnp.zeros(2)}).precision.values["w"].tolist()
         [4.0, 4.0]
     """
-    known = prior.gaussian(params)
-    return known if known is not None and same_leaves(known.mean, params) else None
+    gaussian = prior.gaussian(params)
+    return gaussian if gaussian is not None and same_leaves(gaussian.mean, params) else None
 
 
 def independent_normal(prior: Prior, params: Params) -> tuple[Params, Params] | None:
@@ -152,10 +152,10 @@ def independent_normal(prior: Prior, params: Params) -> tuple[Params, Params] | 
         >>> independent_normal(Normal(0.5), {"w": jnp.zeros(2)})[1]["w"].tolist()
         [4.0, 4.0]
     """
-    known = gaussian_belief(prior, params)
-    if known is None or not isinstance(known.precision, Diagonal | Scalar):
+    gaussian = gaussian_belief(prior, params)
+    if gaussian is None or not isinstance(gaussian.precision, Diagonal | Scalar):
         return None
-    return known.mean, known.precision.diagonal(known.mean)
+    return gaussian.mean, gaussian.precision.diagonal(gaussian.mean)
 
 
 def in_structure(structure: Any, prior: Gaussian) -> Any:
@@ -171,8 +171,8 @@ def in_structure(structure: Any, prior: Gaussian) -> Any:
 
 def tempered(belief: PyTree, temperature: Number) -> PyTree:
     r"""Returns the belief to the power T, normalised, \(\lambda \leftarrow T\lambda\)."""
-    # What was fitted at temperature T is \((p(D|\theta)\,p(\theta))^{1/T}\): to the power T it is the prior that
-    # another run at T divides by T again, as it does every prior.
+    # A fit at temperature T gives \((p(D|\theta)\,p(\theta))^{1/T}\): its power T is the prior, which another run at T
+    # divides by T again.
     if isinstance(temperature, int | float) and temperature == 1.0:
         return belief
     if isinstance(belief, Gaussian):
@@ -195,5 +195,5 @@ def _require_density(belief: Family) -> None:
 
 
 def _like(belief: Family) -> Params:
-    """The shapes of a point of the belief's space."""
+    """Returns the shapes of a point of the belief's space."""
     return jax.eval_shape(belief.sample, jax.random.key(0))

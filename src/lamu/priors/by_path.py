@@ -1,4 +1,4 @@
-"""Another prior for each path pattern: normal biases beside sparse kernels, correlated filters in one layer alone."""
+"""Separate priors by path pattern, such as normal biases and sparse kernels, or correlated filters in one layer."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ __all__ = ["ByPath"]
 
 @record
 class ByPath(Prior):
-    r"""Independent parts with priors of their own, \(p(\theta) = \prod_k p_k(\theta_k)\), told apart by path.
+    r"""Independent priors of parts of the parameters by path pattern, \(p(\theta) = \prod_k p_k(\theta_k)\).
 
     Attributes:
-        priors: a mapping from path patterns to priors; kept as `patterns` with a tuple of its values. Each prior sees
-            the leaves that are its own. A pattern may hold all leaves of one before it, as "*" does: those have the
-            prior of the first that matches. Patterns that share some of their leaves only are refused.
-        patterns: filled in from the mapping.
+        priors: a mapping from path patterns to priors; stored as `patterns` with a tuple of its values. Each leaf has
+            the prior of the first pattern that matches it, so that a later pattern may include all leaves of an earlier
+            one, as "*" does. Patterns that overlap otherwise are refused.
+        patterns: set from the mapping.
 
     Raises:
-        ValueError: for an empty mapping; and, where parameters are first seen, if a leaf matches no pattern, a pattern
-            no leaf that is left for it, or two patterns share a leaf and each has another of its own.
-        TypeError: for a value that is no prior.
+        ValueError: for an empty mapping; and, at the first parameters, for a leaf without a matching pattern, a pattern
+            without a remaining leaf, or two patterns that overlap without one including the other.
+        TypeError: for a value that is not a prior.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -58,7 +58,7 @@ class ByPath(Prior):
                 raise TypeError(f"{pattern!r} has {prior!r}, which is no prior; give for instance Normal(1.0)")
 
     def check(self, params: Params) -> None:
-        """Raises a ValueError if a leaf has no prior, a pattern no leaf, or what a prior of a part says."""
+        """Raises a ValueError if a leaf has no prior, a pattern has no leaf, or a part's prior raises one."""
         tree.require_matches(self.patterns, params)
         self._require_order(params)
         for pattern, (prior, part) in zip(self.patterns, self._parts(params), strict=True):
@@ -74,24 +74,24 @@ class ByPath(Prior):
         return jnp.sum(jnp.stack(parts)) if parts else jnp.asarray(0.0)
 
     def gaussian(self, params: Params) -> Gaussian | None:
-        """Returns the leaves of the parts that are Gaussian, with None in the place of the others."""
+        """Returns the Gaussian of the parts that are Gaussian, with None for the other leaves."""
         return independent_parts([prior.gaussian(part) for prior, part in self._parts(params)])
 
     def exponential(self, params: Params) -> ExponentialFamily | None:
-        """Returns the belief of the part that all the leaves are in, or the Gaussian of several."""
+        """Returns the belief of the part that contains all the leaves, or the Gaussian of several parts."""
         parts = [(prior, part) for prior, part in self._parts(params) if jax.tree.leaves(part)]
         return parts[0][0].exponential(params) if len(parts) == 1 else super().exponential(params)
 
     def kinks(self, params: Params) -> tuple[Params, Params] | None:
-        """Returns the kinks of the parts, with zeros for those of the parts that have none."""
+        """Returns the kinks of the parts, with zeros for parts without kinks."""
         parts = [(prior.kinks(part), part) for prior, part in self._parts(params)]
-        if all(known is None for known, _ in parts):
+        if all(kinks is None for kinks, _ in parts):
             return None
-        known = [(tree.zeros_like(part),) * 2 if own is None else own for own, part in parts]
-        return merged_parts([places for places, _ in known]), merged_parts([slopes for _, slopes in known])
+        kinks = [(tree.zeros_like(part),) * 2 if part_kinks is None else part_kinks for part_kinks, part in parts]
+        return merged_parts([places for places, _ in kinks]), merged_parts([slopes for _, slopes in kinks])
 
     def given(self, frozen: Params) -> ByPath:
-        """Returns the parts given the frozen leaves that are their own."""
+        """Returns the parts, each given its frozen leaves."""
         return ByPath(tuple(prior.given(part) for prior, part in self._parts(frozen)), self.patterns)
 
     def sample(self, key: RandomKey, params: Params) -> Params:
@@ -99,7 +99,7 @@ class ByPath(Prior):
         return merged_parts([prior.sample(jax.random.fold_in(key, i), part) for i, (prior, part) in parts])
 
     def _require_order(self, params: Params) -> None:
-        """Raises a ValueError where two patterns share a leaf, and neither has all leaves of the other."""
+        """Raises a ValueError where two patterns overlap, and neither includes the other."""
         own = {
             pattern: {path for path in tree.paths(params) if tree.matches(path, pattern)} for pattern in self.patterns
         }
@@ -112,7 +112,7 @@ class ByPath(Prior):
                 )
 
     def _parts(self, params: Params) -> list[tuple[Prior, Params]]:
-        """Each prior with the leaves that are its own, None in the place of the others."""
+        """Returns each prior with its leaves, and None for the others."""
         chosen = tree.by_pattern({pattern: i for i, pattern in enumerate(self.patterns)}, params)
         own: Callable[[int], Params] = lambda i: jax.tree.map(lambda leaf, k: leaf if k == i else None, params, chosen)
         return [(prior, own(i)) for i, prior in enumerate(self.priors)]

@@ -1,4 +1,4 @@
-r"""Normal priors whose weights are correlated inside a leaf: matrix-normal kernels, and smooth convolution filters."""
+r"""Normal priors with correlations inside each leaf: matrix-normal kernels and smooth convolution filters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["CorrelatedNormal", "FilterGroups", "MatrixNormal"]
 
 
 class CorrelatedNormal(IndependentLeaves):
-    r"""Base of normal priors of mean zero with a covariance inside each leaf, and none between leaves.
+    r"""Base class of zero-mean normal priors with a covariance inside each leaf, and none between leaves.
 
     It enters a Gaussian belief exactly, as `Belief` does, through the operators of its leaves.
     """
@@ -33,7 +33,7 @@ class CorrelatedNormal(IndependentLeaves):
 
     @abstractmethod
     def correlate(self, noise: Array) -> Array:
-        """Returns a draw of a leaf, made of standard normal numbers of its shape."""
+        """Returns a draw of a leaf from standard normal numbers of its shape."""
 
     @abstractmethod
     def precision(self, leaf: Array) -> Operator:
@@ -52,13 +52,13 @@ class CorrelatedNormal(IndependentLeaves):
 
 @record
 class MatrixNormal(CorrelatedNormal):
-    r"""Matrix-normal kernels, \(W \sim \mathrm{MN}(0, s^2 U, V)\): correlated inputs, correlated outputs.
+    r"""A matrix-normal prior of kernels, \(W \sim \mathrm{MN}(0, s^2 U, V)\), with correlated inputs and outputs.
 
     \[ \log p(W) = -\frac{1}{2 s^2} \mathrm{tr}\big(V^{-1} W^\top U^{-1} W\big) - \frac{o}{2} \log\det U
        - \frac{i}{2} \log\det V - \frac{i o}{2} \log 2 \pi s^2 \]
 
-    for i inputs and o outputs. Neighbouring inputs, such as times or wavelengths, get similar weights. It is meant for
-    one layer, in `ByPath`; leaves of fewer than two axes are normal of scale s.
+    for i inputs and o outputs. With it neighbouring inputs, such as times or wavelengths, have similar weights. Use it
+    for one layer, in `ByPath`; leaves of fewer than two axes are normal with scale s.
 
     Attributes:
         rows: U, the covariance over inputs `[i, i]`; None for the identity.
@@ -67,7 +67,7 @@ class MatrixNormal(CorrelatedNormal):
 
     Raises:
         ValueError: for a matrix that is not square, symmetric and positive definite, or a scale that is not positive;
-            and, where parameters are first seen, for a kernel of another shape.
+            and, at the first parameters, for a kernel of another shape.
 
     Source: Louizos & Welling (2016), section 2.
 
@@ -91,7 +91,7 @@ class MatrixNormal(CorrelatedNormal):
                 _require_covariance(name, matrix)
 
     def check(self, params: Params) -> None:
-        """Raises a ValueError for a kernel that has not as many inputs or outputs as the matrices say."""
+        """Raises a ValueError for a kernel whose inputs or outputs do not match the matrices."""
         for path, leaf in zip(tree.paths(params), jax.tree.leaves(params), strict=True):
             if leaf.ndim < 2:
                 continue
@@ -131,21 +131,21 @@ class MatrixNormal(CorrelatedNormal):
         return Kronecker(U / s**2, V)
 
     def _roots(self, leaf: Array) -> tuple[Array, Array]:
-        """The Cholesky factors of U and V."""
+        """Returns the Cholesky factors of U and V."""
         sizes = math.prod(leaf.shape[:-1]), leaf.shape[-1]
         matrices = zip((self.rows, self.columns), sizes, strict=True)
-        made = [jnp.eye(n, dtype=leaf.dtype) if m is None else jnp.asarray(m, leaf.dtype) for m, n in matrices]
-        return jnp.linalg.cholesky(made[0]), jnp.linalg.cholesky(made[1])
+        covariances = [jnp.eye(n, dtype=leaf.dtype) if m is None else jnp.asarray(m, leaf.dtype) for m, n in matrices]
+        return jnp.linalg.cholesky(covariances[0]), jnp.linalg.cholesky(covariances[1])
 
 
 @record
 class FilterGroups(CorrelatedNormal):
-    r"""Normal convolution filters that are smooth in space; filters are independent of each other.
+    r"""A normal prior of spatially smooth convolution filters, which are independent of each other.
 
     \[ \mathrm{cov}(w_p, w_q) = s^2 \exp(-\lVert p - q \rVert / \ell) \]
 
     for positions p and q of one filter, which is the part of a kernel `[height, width, in, out]` for one input and one
-    output channel. Leaves without spatial axes are normal of scale s.
+    output channel. Leaves without spatial axes are normal with scale s.
 
     Attributes:
         scale: s, the standard deviation of a weight.
@@ -191,7 +191,7 @@ class FilterGroups(CorrelatedNormal):
         return Kronecker(inputs, jnp.eye(outputs, dtype=leaf.dtype))
 
     def _root(self, leaf: Array) -> Array:
-        """The Cholesky factor of the covariance over the positions of a filter."""
+        """Returns the Cholesky factor of the covariance over the positions of a filter."""
         space = np.indices(leaf.shape[:-2] if leaf.ndim > 2 else (1,)).reshape(max(leaf.ndim - 2, 1), -1).T
         distance = np.linalg.norm(space[:, None] - space[None], axis=-1).astype(leaf.dtype)
         s, length = (jnp.asarray(value, leaf.dtype) for value in (self.scale, self.length))
@@ -199,7 +199,7 @@ class FilterGroups(CorrelatedNormal):
 
 
 def _filters(leaf: Array) -> Array:
-    """The filters of a leaf as columns; of one without spatial axes, its weights."""
+    """Returns the filters of a leaf as columns; the weights of a leaf without spatial axes."""
     return leaf.reshape(math.prod(leaf.shape[:-2]) if leaf.ndim > 2 else 1, -1)
 
 
@@ -212,8 +212,8 @@ def _log_diagonal(root: Array) -> Array:
 
 
 def _require_covariance(name: str, matrix: Rows) -> None:
-    found = np.asarray(matrix, np.float64)
-    if found.ndim != 2 or found.shape[0] != found.shape[1]:
-        raise ValueError(f"{name} has the shape {found.shape}; a covariance is a square matrix")
-    if not np.allclose(found, found.T) or np.linalg.eigvalsh(found)[0] <= 0:
+    values = np.asarray(matrix, np.float64)
+    if values.ndim != 2 or values.shape[0] != values.shape[1]:
+        raise ValueError(f"{name} has the shape {values.shape}; a covariance is a square matrix")
+    if not np.allclose(values, values.T) or np.linalg.eigvalsh(values)[0] <= 0:
         raise ValueError(f"{name} is not symmetric and positive definite; add a little to its diagonal")

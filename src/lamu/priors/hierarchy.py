@@ -1,4 +1,4 @@
-r"""Weights with scales that are unknown themselves, \(w_i = z_i \prod_l \tau_{l, g_l(i)}\): the priors' mechanism."""
+r"""Hierarchical priors of weights with unknown scales, \(w_i = z_i \prod_l \tau_{l, g_l(i)}\)."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ __all__ = [
 ]
 
 
-# Each is a density of u = log τ, the Jacobian included, so that scales are real coordinates that any algorithm can
-# move. Two of them are conjugate to normal weights: given their squares, 1/τ² is gamma again.
+# Each is a density of u = log τ, including the Jacobian, so that scales are real coordinates for any algorithm. Two of
+# them are conjugate to normal weights: given the squared weights, 1/τ² is gamma again.
 
 
 class ScaleLaw(DispersionPrior):
-    """The distribution of a positive scale, as a density of its logarithm.
+    """Base class of distributions of a positive scale, as densities of its logarithm.
 
-    A law of one's own inherits from this class, is a `lamu.record.record`, and defines the three abstract methods.
+    A custom law inherits from this class, is a `lamu.record.record`, and defines the three abstract methods.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -53,10 +53,10 @@ class ScaleLaw(DispersionPrior):
     @property
     @abstractmethod
     def typical(self) -> Number:
-        """A scale in the middle of the distribution, from which runs start."""
+        """A typical scale, at which runs start."""
 
     def precision_prior(self, mean_precision: Array, temperature: Number = 1.0) -> tuple[Array, Array]:
-        r"""Returns shape and rate of the gamma message to the precision 1/τ², given its mean so far.
+        r"""Returns shape and rate of the gamma message to the precision 1/τ², given its current mean.
 
         \[ q(\tau^{-2}) = \mathrm{Gamma}\big((a - 1 + n/2)/T + 1,\;
             (b + \tfrac12 \textstyle\sum_i E[w_i^2])/T\big) \]
@@ -64,8 +64,8 @@ class ScaleLaw(DispersionPrior):
         for n weights of this scale, with a and b returned here, neither divided by T.
 
         Args:
-            mean_precision: E[1/τ²] under the belief so far, any shape.
-            temperature: T, for the belief about a variable between, which divides its log densities too.
+            mean_precision: E[1/τ²] under the current belief, any shape.
+            temperature: T, which also divides the log densities of an auxiliary variable.
 
         Raises:
             TypeError: for a law that is not conjugate.
@@ -81,8 +81,9 @@ class ScaleLaw(DispersionPrior):
 class HalfCauchyScale(ScaleLaw):
     r"""A half-Cauchy scale, \(p(\tau) = \frac{2}{\pi s (1 + \tau^2/s^2)}\), \(\tau > 0\).
 
-    It has mass at zero and a tail without a mean: a scale can vanish, or be as large as the data say. As a mixture,
-    \(\tau^2 \mid \nu \sim \mathrm{InverseGamma}(\frac12, 1/\nu)\), \(\nu \sim \mathrm{InverseGamma}(\frac12, 1/s^2)\).
+    Its density is positive at zero and its tail has no mean: a scale can vanish, or be as large as the data need. As a
+    mixture, \(\tau^2 \mid \nu \sim \mathrm{InverseGamma}(\frac12, 1/\nu)\), \(\nu \sim \mathrm{InverseGamma}(\frac12,
+    1/s^2)\).
 
     Attributes:
         scale: s, the median of τ.
@@ -121,8 +122,8 @@ class HalfCauchyScale(ScaleLaw):
     def precision_prior(self, mean_precision: Array, temperature: Number = 1.0) -> tuple[Array, Array]:
         r"""Returns ½ and \(E[1/\nu] = T / (1/s^2 + E[1/\tau^2])\).
 
-        In 1/ν the log densities of τ² given ν and of ν have no logarithm left, so that at temperature T
-        \(q(1/\nu) = \mathrm{Gamma}(1, (1/s^2 + E[1/\tau^2])/T)\).
+        In 1/ν the logarithms in the log densities of τ² given ν and of ν cancel, so that at temperature T \(q(1/\nu) =
+        \mathrm{Gamma}(1, (1/s^2 + E[1/\tau^2])/T)\).
         """
         s = jnp.asarray(self.scale, mean_precision.dtype)
         return jnp.full_like(mean_precision, 0.5), temperature / (s**-2 + mean_precision)
@@ -132,7 +133,7 @@ class HalfCauchyScale(ScaleLaw):
 class GammaVariance(GammaPowerLaw, ScaleLaw):
     r"""A gamma variance, \(\tau^2 \sim \mathrm{Gamma}(a, b)\).
 
-    Normal weights of this variance are `Laplace` of scale \(1/\sqrt{2b}\) for a = 1.
+    For a = 1 normal weights with this variance have a `Laplace` distribution of scale \(1/\sqrt{2b}\).
 
     Attributes:
         shape: a.
@@ -160,7 +161,7 @@ class GammaVariance(GammaPowerLaw, ScaleLaw):
 class InverseGammaVariance(GammaPowerLaw, ScaleLaw):
     r"""An inverse-gamma variance, \(\tau^2 \sim \mathrm{InverseGamma}(a, b)\): the precision 1/τ² is Gamma(a, b).
 
-    Normal weights that have one each are `StudentT` of 2a degrees of freedom and scale \(\sqrt{b/a}\).
+    Normal weights with one such variance each are `StudentT` with 2a degrees of freedom and scale \(\sqrt{b/a}\).
 
     Attributes:
         shape: a.
@@ -194,20 +195,20 @@ _GROUPS = ("all", "layer", "unit", "input", "weight")
 
 @record
 class Scale:
-    r"""Scales τ of a network's weights, one for each group, and their common distribution.
+    r"""A level of scales τ of a network's weights, one for each group, with a common distribution.
 
-    Values of the groups are a dictionary of arrays. Its key is "all", the path of a layer, or the path of a leaf; the
+    Values of the groups are a dictionary of arrays with the key "all", the path of a layer, or the path of a leaf; the
     shape of a value broadcasts to the leaves of the group.
 
     Attributes:
         law: the distribution of τ, a `ScaleLaw`.
-        by: which weights share a scale: "all"; "layer", the leaves beside each other; "unit", the last axis of a leaf;
-            "input", the last but one, where a leaf without inputs has one scale; "weight", none.
-        leaves: the path pattern of the leaves that have such scales, "*kernel" by default, which leaves biases out.
+        by: the groups of weights that share a scale: "all"; "layer", the leaves of one dictionary; "unit", the last
+            axis of a leaf; "input", the last but one, with one scale for a leaf without inputs; "weight", each weight.
+        leaves: the path pattern of the leaves with such scales, by default "*kernel", which excludes biases.
 
     Raises:
-        ValueError: for another word than these; and, where parameters are first seen, for a pattern without a leaf.
-        TypeError: for a law that is none.
+        ValueError: for another `by`; and, at the first parameters, for a pattern without a leaf.
+        TypeError: for a law that is not a `ScaleLaw`.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -250,7 +251,7 @@ class Scale:
         return groups
 
     def sums(self, amounts: Params) -> dict[str, Array]:
-        """Returns the sum over every group of amounts that weights have.
+        """Returns the sum of the weights' amounts over every group.
 
         Args:
             amounts: a tree like the parameters.
@@ -265,7 +266,7 @@ class Scale:
         return groups
 
     def covers(self, path: str) -> bool:
-        """Returns whether the leaf of a path has such scales."""
+        """Whether the leaf of a path has such scales."""
         return tree.matches(path, self.leaves)
 
     def of(self, groups: dict[str, Array], path: str) -> Array:
@@ -273,7 +274,7 @@ class Scale:
 
         Args:
             groups: a value for every group.
-            path: the path of a leaf that has such scales.
+            path: the path of a leaf with such scales.
         """
         return groups[self._group(path)]
 
@@ -283,7 +284,7 @@ class Scale:
         return path.rpartition("/")[0] or "all" if self.by == "layer" else path
 
     def _shape(self, leaf: Array) -> tuple[int, ...]:
-        """The shape of a leaf's scales: one number, or one axis of the leaf, or all."""
+        """Returns the shape of a leaf's scales: one number, one axis of the leaf, or all."""
         if self.by in ("all", "layer"):
             return ()
         if self.by == "weight":
@@ -292,23 +293,23 @@ class Scale:
         return tuple(n if i == axis else 1 for i, n in enumerate(leaf.shape))
 
 
-# In the form that is not centred, `prior.around(network)` is a network whose parameters are the standardised weights z
-# and the logarithms of the scales, side by side and independent under the prior:
+# In the non-centred form, `prior.around(network)` is a network whose parameters are the standardised weights z and the
+# logarithms of the scales, independent under the prior:
 #
 # \[ \log p(z, u) = \log p_0(z) + \sum_l \sum_g \log p_l(u_{l,g}), \qquad u = \log \tau \]
 #
-# so that every algorithm moves both. In the conjugate form the network is as it is, and an algorithm holds a belief
+# so that every algorithm updates both. In the conjugate form the network is unchanged, and an algorithm has a belief
 # about the scales (`lamu.algorithms.conjugate_scales`).
 
 
-# The key at which the scales' draws leave that of the weights.
+# The number folded into the key for the draws of the scales.
 _SCALES = 1
 
 
 class Hierarchy(IndependentLeaves):
-    r"""Base of priors with scales: a prior of standardised weights, and levels of scales that multiply them.
+    r"""Base class of hierarchical priors: a prior of standardised weights, and levels of scales that multiply them.
 
-    Parameters of the network that `around` makes are `{"scales": {0: …, 1: …}, "weights": …}`, the scales level by
+    Parameters of the network that `around` returns are `{"scales": {0: …, 1: …}, "weights": …}`, the scales level by
     level as logarithms.
     """
 
@@ -316,7 +317,7 @@ class Hierarchy(IndependentLeaves):
 
     @property
     def standardised(self) -> Prior:
-        """The prior of z; the field `weights`, unless overridden."""
+        """The prior of z; by default the field `weights`."""
         return self.weights
 
     @property
@@ -326,19 +327,19 @@ class Hierarchy(IndependentLeaves):
 
     @property
     def multiplies(self) -> bool:
-        """Whether the factor of a weight is the product of its scales, as conjugate messages take it."""
+        """Whether the factor of a weight is the product of its scales, as conjugate messages need."""
         return True
 
     def log_factor(self, logs: list[Array]) -> Array:
-        """Returns the logarithm of the factor of a leaf's weights: the sum of those of its scales.
+        """Returns the logarithm of the factor of a leaf's weights; by default the sum over its scales.
 
         Args:
-            logs: the logarithms of the scales level by level, of shapes that broadcast to the leaf.
+            logs: the logarithms of the scales by level, of shapes that broadcast to the leaf.
         """
         return sum(logs[1:], start=logs[0])
 
     def around(self, network: Any) -> ScaledNetwork:
-        """Returns the network whose parameters are standardised weights with the scales beside them.
+        """Returns the network whose parameters are standardised weights and scales.
 
         Args:
             network: a network of `lamu.networks`, or an object with `init` and `apply`.
@@ -359,7 +360,7 @@ class Hierarchy(IndependentLeaves):
         return tree.map_with_path(factor, weights)
 
     def scaled(self, params: Params) -> Params:
-        """Returns the weights that the network itself sees, z times their scales.
+        """Returns the weights of the network itself, z times their scales.
 
         Args:
             params: the parameters `{"scales", "weights"}`.
@@ -376,7 +377,7 @@ class Hierarchy(IndependentLeaves):
         return jax.tree.map(jnp.multiply, z, self.factors(params["scales"], z))
 
     def check(self, params: Params) -> None:
-        """Raises a ValueError if the weights cannot have this prior, with or without their scales beside them."""
+        """Raises a ValueError if the weights, with or without scales, cannot have this prior."""
         self.check_weights(params["weights"] if _holds_scales(params) else params)
 
     def check_weights(self, weights: Params) -> None:
@@ -389,7 +390,7 @@ class Hierarchy(IndependentLeaves):
         r"""Returns \(\log p_0(z) + \sum \log p(u)\), a scalar in nats.
 
         Raises:
-            ValueError: for weights without their scales, whose density is an integral.
+            ValueError: for weights without scales, whose density is an integral.
         """
         if not _holds_scales(params):
             raise ValueError(
@@ -403,7 +404,7 @@ class Hierarchy(IndependentLeaves):
         return total
 
     def sample(self, key: RandomKey, params: Params) -> Params:
-        """Returns a draw, a tree like `params`: of z and u, or of the weights themselves where no scales are beside."""
+        """Returns a draw, a tree like `params`: of z and u, or of the weights where `params` has no scales."""
         if not _holds_scales(params):
             return self.scaled(self.sample(key, {"scales": self.start(params), "weights": params}))
         scales = {}
@@ -421,18 +422,18 @@ def _holds_scales(params: Params) -> bool:
 
 @record
 class Hierarchical(Hierarchy):
-    r"""Weights \(w_i = z_i \prod_l \tau_{l, g_l(i)}\) with levels of unknown scales, each shared by groups of weights.
+    r"""Weights \(w_i = z_i \prod_l \tau_{l, g_l(i)}\) with levels of unknown scales of groups of weights.
 
     Normal z with one inverse-gamma variance a weight are `StudentT`, with one gamma variance of shape 1 `Laplace`.
 
     Attributes:
-        weights: the prior of the standardised weights z, of scale 1 where scales are to mean standard deviations.
+        weights: the prior of the standardised weights z, with scale 1 if the scales are to be standard deviations.
         scales: the levels, a tuple of `Scale`.
 
     Raises:
-        ValueError: without a level; and, where parameters are first seen, for a level without a leaf.
+        ValueError: without a level; and, at the first parameters, for a level without a leaf.
 
-    Source: Neal (1996), chapter 4; Papaspiliopoulos, Roberts & Sköld (2007) for the form that is not centred.
+    Source: Neal (1996), chapter 4; Papaspiliopoulos, Roberts & Sköld (2007) for the non-centred form.
 
     Examples:
         >>> import lamu
@@ -459,11 +460,11 @@ class Hierarchical(Hierarchy):
 
 @record
 class ScaledNetwork(NetworkWrapper):
-    r"""The network \(f(z \odot \tau, x)\), whose parameters are standardised weights z and scales τ beside them.
+    r"""The network \(f(z \odot \tau, x)\), whose parameters are standardised weights z and scales τ.
 
     Attributes:
         base: f.
-        prior: the prior of z and τ, which says which weights share a scale.
+        prior: the prior of z and τ, which defines the groups.
 
     Examples:
         >>> import jax, jax.numpy as jnp
@@ -479,7 +480,7 @@ class ScaledNetwork(NetworkWrapper):
 
     @property
     def linear(self) -> bool:
-        """False: it is linear in weights and in scales, not in both."""
+        """False: it is linear in weights and in scales, not in both together."""
         return False
 
     @property
@@ -488,7 +489,7 @@ class ScaledNetwork(NetworkWrapper):
         return f"weights/{self.base.head}"
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
-        """Returns typical scales and the base's weights divided by them, so that f starts as the base does."""
+        """Returns typical scales and the base's initial weights divided by them."""
         weights, state = self.base.init(key, x, outputs)
         self.prior.check_weights(weights)
         scales = self.prior.start(weights)
@@ -507,9 +508,9 @@ class ARD(Hierarchy):
     r"""Automatic relevance determination: an unknown scale for the weights of every input, \(w_{jk} = \tau_j z_{jk}\).
 
     Attributes:
-        by: which weights share a scale: "input", "unit", "layer" or "weight".
+        by: the groups of weights that share a scale: "input", "unit", "layer" or "weight".
         law: the distribution of τ.
-        leaves: the path pattern of the leaves that have scales; `"layers/0/kernel"` for a network's inputs alone.
+        leaves: the path pattern of the leaves with scales; `"layers/0/kernel"` for a network's inputs alone.
         weights: the prior of z, of all leaves.
 
     Raises:
@@ -540,13 +541,13 @@ class ARD(Hierarchy):
 class Horseshoe(Hierarchy):
     r"""The horseshoe: \(w_i = \tau \lambda_i z_i\), \(\tau \sim C^+(0, s)\), \(\lambda_i \sim C^+(0, 1)\), normal z.
 
-    One scale τ shrinks all weights; a heavy tail of its own lets each escape. With \(p_0\) of D weights at work,
-    \(s = \frac{p_0}{D - p_0} \sigma / \sqrt N\) is a guess of the global scale.
+    The global scale τ shrinks all weights; the heavy-tailed local scales let single weights be large. With \(p_0\)
+    relevant ones of D weights, \(s = \frac{p_0}{D - p_0} \sigma / \sqrt N\) is a guess of the global scale.
 
     Attributes:
         scale: s, the median of the global scale.
-        by: which weights share a λ: "weight", "input" or "unit".
-        leaves: the path pattern of the leaves that it is about.
+        by: the groups of weights that share a λ: "weight", "input" or "unit".
+        leaves: the path pattern of the leaves with this prior.
         weights: the prior of z, of all leaves.
 
     Raises:
@@ -580,7 +581,7 @@ class Horseshoe(Hierarchy):
 
 @record
 class RegularisedHorseshoe(Hierarchy):
-    r"""The horseshoe with a slab: the largest weights are normal of scale c instead of without bound.
+    r"""The horseshoe with a slab, which bounds the scale of the largest weights by c.
 
     \[ w_i = z_i \frac{c\, \tau \lambda_i}{\sqrt{c^2 + \tau^2 \lambda_i^2}}, \qquad
        c^2 \sim \mathrm{InverseGamma}\big(\tfrac{\nu}{2}, \tfrac{\nu}{2} s_c^2\big) \]
@@ -589,8 +590,8 @@ class RegularisedHorseshoe(Hierarchy):
         scale: s, the median of the global scale τ.
         slab: \(s_c\), the scale of the slab.
         df: ν, the degrees of freedom of the slab, which is Student-t.
-        by: which weights share a λ: "weight", "input" or "unit".
-        leaves: the path pattern of the leaves that it is about.
+        by: the groups of weights that share a λ: "weight", "input" or "unit".
+        leaves: the path pattern of the leaves with this prior.
         weights: the prior of z, of all leaves.
 
     Raises:

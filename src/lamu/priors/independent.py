@@ -1,4 +1,4 @@
-"""Independent weights of one kind of distribution, with one scale for all, or one for each path pattern."""
+"""Priors of independent weights, with one scale for all, or one for each path pattern."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ __all__ = [
 
 @record
 class FanIn:
-    r"""A scale that follows from the width of a layer, \(s = g / \sqrt{\text{inputs}}\), for a kernel.
+    r"""A scale of kernels by the width of a layer, \(s = g / \sqrt{\text{inputs}}\).
 
-    With it the outputs of a layer have the same variance whatever its width, so that the prior over functions has a
-    limit: that of the neural tangent parametrisation, whose weights are standard normal and whose layers divide by
-    \(\sqrt{\text{inputs}}\), is the same distribution over functions.
+    With it the outputs of a layer have the same variance for any width, so that the prior over functions has a limit.
+    The neural tangent parametrisation, with standard normal weights and layers divided by \(\sqrt{\text{inputs}}\), is
+    the same distribution over functions.
 
     Attributes:
-        gain: g; \(\sqrt 2\) keeps the variance through rectifiers.
+        gain: g; \(\sqrt 2\) preserves the variance through rectifiers.
         bias: the scale of leaves of fewer than two axes, which have no inputs.
 
     Source: Neal (1996), section 2.1; He et al. (2015) for the gain.
@@ -73,19 +73,19 @@ class FanIn:
 
 @record
 class Independent(IndependentLeaves):
-    r"""Independent weights, \(p(\theta) = \prod_i \frac1{s_i}\, p_0\big((\theta_i - m)/s_i\big)\).
+    r"""Base class of independent weights, \(p(\theta) = \prod_i \frac1{s_i}\, p_0\big((\theta_i - m)/s_i\big)\).
 
-    A prior of this kind says what p₀ is: its `log_density` and a `draw`.
+    A subclass defines p₀ by its `log_density` and a `draw`.
 
     Attributes:
-        scale: s, a number, a `FanIn`, or a mapping from path patterns of the network's parameters to these, the first
-            pattern that matches a leaf counting. A mapping is kept as `patterns` with a tuple of its values.
+        scale: s, a number, a `FanIn`, or a mapping from path patterns of the network's parameters to these, in which
+            the first matching pattern applies. A mapping is stored as `patterns` with a tuple of its values.
         loc: the location m.
-        patterns: the patterns of a mapping in order of precedence, filled in from it; None where one scale is for all.
+        patterns: the patterns of a mapping in order of precedence, set from it; None for one scale for all.
 
     Raises:
-        ValueError: if a scale is not positive and finite, or there is none; and, where parameters are first seen, if a
-            leaf matches no pattern or a pattern no leaf.
+        ValueError: if a scale is not positive and finite, or there is none; and, at the first parameters, if a leaf
+            matches no pattern or a pattern no leaf.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -146,7 +146,7 @@ class Independent(IndependentLeaves):
         return jax.tree.map(leaf, tree.keys_like(key, params), params, self.scales(params))
 
     def _kinks(self, params: Params, slope: Numeric) -> tuple[Params, Params]:
-        """M of every weight, and the slope of −log p₀ right of zero, over s."""
+        """Returns m of every weight, and the slope of −log p₀ right of zero, divided by s."""
         places = jax.tree.map(lambda x: jnp.full_like(x, self.loc), params)
         return places, jax.tree.map(lambda x, s: jnp.full_like(x, slope / s), params, self.scales(params))
 
@@ -154,7 +154,7 @@ class Independent(IndependentLeaves):
         """Returns the scale of each leaf, a tree like `params`.
 
         Args:
-            params: any parameters of the right structure; only their paths and shapes count.
+            params: any parameters of the right structure; only their paths and shapes are used.
         """
         chosen = by_patterns(self.patterns, self.scale, params)
         return jax.tree.map(lambda x, s: s.of(x) if isinstance(s, FanIn) else s, params, chosen)
@@ -164,18 +164,18 @@ class Independent(IndependentLeaves):
 class Discrete(IndependentLeaves):
     r"""Binary weights, \(p(\theta) = \prod_i \pi_i^{(1 + \theta_i)/2} (1 - \pi_i)^{(1 - \theta_i)/2}\) on ±1.
 
-    It is a mass function, zero elsewhere, and has no gradient: it is for `bayesbinn` and `straight_through`, whose
-    belief about binary weights takes it in exactly, \(\lambda_0 = \tfrac12 \log \pi / (1 - \pi)\). Real weights beside
-    binary ones get a prior of their own by `ByPath`. The prior of a belief that was learned is `Belief(Binary(...))`.
+    It is a mass function without a gradient, for `bayesbinn` and `straight_through`, whose belief about binary weights
+    takes it exactly, \(\lambda_0 = \tfrac12 \log \pi / (1 - \pi)\). Use `ByPath` for real weights among binary ones,
+    and `Belief(Binary(...))` for an earlier belief.
 
     Attributes:
-        probability: π of +1, or a mapping from path patterns to these, the first pattern that matches a leaf counting;
-            kept as `patterns` with a tuple of its values.
-        patterns: filled in from a mapping; None where one probability is for all.
+        probability: π of +1, or a mapping from path patterns to these, in which the first matching pattern applies;
+            stored as `patterns` with a tuple of its values.
+        patterns: set from a mapping; None for one probability for all.
 
     Raises:
-        ValueError: for a probability outside (0, 1); and, where parameters are first seen, if a leaf matches no pattern
-            or a pattern no leaf.
+        ValueError: for a probability outside (0, 1); and, at the first parameters, if a leaf matches no pattern or a
+            pattern no leaf.
 
     Source: Soudry, Hubara & Meir (2014), section 3.
 
@@ -211,7 +211,7 @@ class Discrete(IndependentLeaves):
         return Binary(jax.tree.map(lambda x, p: jnp.full_like(x, logit(jnp.asarray(p, x.dtype)) / 2), params, chosen))
 
     def log_prob(self, params: Params) -> Array:
-        """Returns the log of the mass, a scalar in nats; −∞ where a weight is neither −1 nor +1."""
+        """Returns the log probability, a scalar in nats; −∞ where a weight is neither −1 nor +1."""
         mass = self.exponential(params).log_prob(params)
         binary = [jnp.all(jnp.abs(leaf) == 1) for leaf in jax.tree.leaves(params)]
         return jnp.where(jnp.all(jnp.stack(binary)), mass, -jnp.inf) if binary else mass
@@ -221,20 +221,20 @@ class Discrete(IndependentLeaves):
         return self.exponential(params).sample(key)
 
 
-# None is Gaussian, so each enters every algorithm through the loss.
+# None of these is Gaussian, so each enters every algorithm through the loss.
 
 
 @record
 class Laplace(Independent):
     r"""Laplace weights, \(p(\theta_i) = \frac1{2 s_i} e^{-|\theta_i - m| / s_i}\): L1 regularisation of rate 1/s.
 
-    The mode has weights that are exactly m, and `map_estimate` reaches them: with a linear model and a Gaussian
-    likelihood it is the Lasso. Draws and means have none: sparsity is a property of the point estimate.
+    The mode has weights that are exactly m, and `map_estimate` finds them: with a linear model and a Gaussian
+    likelihood it is the Lasso. Draws and means are not sparse: sparsity is a property of the point estimate.
 
     Attributes:
         scale: s, the mean distance from m; a number, a `FanIn`, or a mapping by path pattern.
         loc: m.
-        patterns: filled in from a mapping.
+        patterns: set from a mapping.
 
     Source: Tibshirani (1996); Park & Casella (2008).
 
@@ -251,7 +251,7 @@ class Laplace(Independent):
 
     def log_density(self, z: Array) -> Array:
         """Returns −|z| − log 2."""
-        return -z * jnp.sign(z) - math.log(2.0)  # of slope zero at zero, where JAX's abs has one
+        return -z * jnp.sign(z) - math.log(2.0)  # its slope at zero is zero, while that of JAX's abs is one
 
     def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Returns draws of Laplace's distribution."""
@@ -262,18 +262,19 @@ class Laplace(Independent):
 class StudentT(Independent):
     r"""Student-t weights, \(p_0(z) \propto (1 + z^2/\nu)^{-(\nu + 1)/2}\).
 
-    A normal of which every weight has a variance of its own, inverse-Gamma(ν/2, ν/2): large weights are pulled less.
+    It is a normal mixture over variances that are inverse-Gamma(ν/2, ν/2) for every weight: large weights are shrunk
+    less.
 
     Attributes:
         scale: s; the standard deviation is \(s \sqrt{\nu / (\nu - 2)}\). A number, a `FanIn`, or a mapping.
         loc: m.
-        patterns: filled in from a mapping.
+        patterns: set from a mapping.
         df: ν, the degrees of freedom.
 
     Raises:
         ValueError: for degrees of freedom that are not positive; and as every prior of independent weights.
 
-    Source: Fortuin et al. (2022), who find such tails in trained networks.
+    Source: Fortuin et al. (2022), with such tails in trained networks.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -301,13 +302,12 @@ class StudentT(Independent):
 class Cauchy(Independent):
     r"""Cauchy weights, \(p_0(z) = 1 / (\pi (1 + z^2))\): Student's t of one degree of freedom.
 
-    It has neither mean nor variance. In a wide network a few weights then do most of the work, and the limit is no
-    Gaussian process.
+    It has neither mean nor variance. In a wide network a few weights dominate, and the limit is not a Gaussian process.
 
     Attributes:
         scale: s, half of the distance between the quartiles. A number, a `FanIn`, or a mapping.
         loc: m.
-        patterns: filled in from a mapping.
+        patterns: set from a mapping.
 
     Source: Neal (1996), section 2.1, for the limit of wide networks.
 
@@ -331,12 +331,12 @@ class Cauchy(Independent):
 class GeneralisedNormal(Independent):
     r"""Weights with \(p_0(z) = \frac{\beta}{2 \Gamma(1/\beta)} e^{-|z|^\beta}\).
 
-    β = 2 is a normal of standard deviation \(s/\sqrt2\), β = 1 is `Laplace`; below one the mode at m is sharper still.
+    β = 2 is a normal with standard deviation \(s/\sqrt2\), β = 1 is `Laplace`; below one the mode at m is sharper.
 
     Attributes:
         scale: s. A number, a `FanIn`, or a mapping.
         loc: m.
-        patterns: filled in from a mapping.
+        patterns: set from a mapping.
         power: β.
 
     Raises:
@@ -359,12 +359,12 @@ class GeneralisedNormal(Independent):
         require_positive("power", self.power, "give for instance 1.5")
 
     def kinks(self, params: Params) -> tuple[Params, Params]:
-        """Returns m, and the slope beside it: infinite for β < 1, 1/s for β = 1, else zero."""
+        """Returns m, and the slope next to it: infinite for β < 1, 1/s for β = 1, else zero."""
         return self._kinks(params, jnp.where(self.power < 1, jnp.inf, jnp.where(self.power == 1, 1.0, 0.0)))
 
     def log_density(self, z: Array) -> Array:
         power = jnp.asarray(self.power, z.dtype)
-        # |z|^β has no finite slope at zero for β < 1, and NaN for its gradient by the general rule.
+        # For β < 1 |z|^β has no finite slope at zero, and automatic differentiation gives NaN.
         away = jnp.where(z == 0, 1.0, jnp.abs(z))
         return jnp.log(power / 2) - gammaln(1 / power) - jnp.where(z == 0, 0.0, away**power)
 
@@ -381,19 +381,19 @@ _HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
 
 @record
 class SpikeAndSlab(Independent):
-    r"""Weights from a wide normal, the slab, or from a narrow one, the spike, each weight on its own.
+    r"""A mixture of a wide normal, the slab, and a narrow one, the spike, independently for each weight.
 
     \[ p(\theta) = \prod_i \big( \pi\, N(\theta_i \mid m, s_i^2) + (1 - \pi)\, N(\theta_i \mid m, (\epsilon s_i)^2)
        \big) \]
 
-    What the data say nothing about is pulled to m harder than by a normal prior, and large weights are pulled less. The
-    spike is narrow and no point mass, so that the density has a gradient; draws have no exact zeros. It is no Gaussian,
-    and enters every algorithm through the loss.
+    Irrelevant weights are shrunk to m more than by a normal prior, and large weights less. The spike is not a point
+    mass, so that the density has a gradient; draws have no exact zeros. It is not Gaussian, and enters every algorithm
+    through the loss.
 
     Attributes:
         scale: s, the standard deviation of the slab; a number, a `FanIn`, or a mapping by path pattern.
         loc: m.
-        patterns: filled in from a mapping.
+        patterns: set from a mapping.
         share: π, the share of the slab.
         spike: ε, the standard deviation of the spike as a share of the slab's.
 
@@ -433,7 +433,7 @@ class SpikeAndSlab(Independent):
 
 
 def ScaleMixture(weight: Number = 0.5, wide: Number = 1.0, narrow: Number = 0.05) -> SpikeAndSlab:
-    r"""The spike and slab by its two standard deviations, as Bayes by Backprop has it.
+    r"""Returns the spike and slab prior by its two standard deviations, as in Bayes by Backprop.
 
     \[ p(\theta) = \prod_j \big( \pi\, N(\theta_j \mid 0, \sigma_1^2) + (1 - \pi)\, N(\theta_j \mid 0, \sigma_2^2) \big)
     \]
@@ -441,7 +441,7 @@ def ScaleMixture(weight: Number = 0.5, wide: Number = 1.0, narrow: Number = 0.05
     Args:
         weight: π, the share of the wide component.
         wide: σ₁, its standard deviation.
-        narrow: σ₂, that of the spike.
+        narrow: σ₂, the standard deviation of the spike.
 
     Raises:
         ValueError: for a share outside (0, 1), a standard deviation that is not positive and finite, or a narrow one

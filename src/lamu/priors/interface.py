@@ -1,4 +1,4 @@
-"""What a prior must offer, so that every algorithm works with it."""
+"""Base classes of priors, and functions on their Gaussian parts."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _LARGEST = 4096  # coordinates of one matrix over several leaves; a convention o
 
 
 def independent_parts(parts: Sequence[Gaussian | None]) -> Gaussian | None:
-    """Returns the Gaussian of independent parts, over the leaves of those that are one; None where none is."""
-    # The precision is a tree of blocks where each is over one leaf. Where a part has one matrix over several leaves it
-    # is one matrix over all, of 4,096 coordinates at most; of more such a part is left out, and enters through the
+    """Returns the Gaussian of independent parts, over the leaves of the Gaussian parts; None where there are none."""
+    # The precision is a tree of blocks where each covers one leaf. Where a part has one matrix over several leaves it
+    # is one matrix over all, of at most 4,096 coordinates; beyond that such a part is left out, and enters through the
     # loss.
     some = [part for part in parts if part is not None and jax.tree.leaves(part.mean)]
     if len(some) <= 1:
@@ -54,13 +54,13 @@ def independent_parts(parts: Sequence[Gaussian | None]) -> Gaussian | None:
 
 
 def merged_parts(parts: Sequence[Params]) -> Params:
-    """Returns one tree of several that have None where another one has a leaf or an operator."""
+    """Merges several trees that have None where another one has a leaf or an operator."""
     stop = lambda node: node is None or is_operator(node)
     return jax.tree.map(lambda *each: next((leaf for leaf in each if leaf is not None), None), *parts, is_leaf=stop)
 
 
 def restricted(known: Gaussian, like: Params) -> Gaussian | None:
-    """Returns the Gaussian of the leaves that a tree has, the others None; None where leaves are correlated."""
+    """Restricts a Gaussian to the leaves of a tree, with None for the others; None where leaves are correlated."""
     stop = lambda node: node is None or is_operator(node)
     keep = lambda part: jax.tree.map(lambda x, value: None if x is None else value, like, part, is_leaf=stop)
     if isinstance(known.precision, Scalar):
@@ -73,8 +73,8 @@ def restricted(known: Gaussian, like: Params) -> Gaussian | None:
 
 
 def keep_patterns(prior: Prior, field: str) -> None:
-    """Keeps a field that is a mapping from path patterns as the tuple `patterns` and the tuple of its values."""
-    # As a dictionary the values would be sorted by JAX, and the order of precedence lost.
+    """Stores a field that is a mapping from path patterns as the tuple `patterns` and the tuple of its values."""
+    # JAX would sort the keys of a dictionary, and lose the order of precedence.
     given = getattr(prior, field)
     if isinstance(given, Mapping):
         object.__setattr__(prior, "patterns", tuple(given.keys()))
@@ -82,34 +82,34 @@ def keep_patterns(prior: Prior, field: str) -> None:
 
 
 def by_patterns(patterns: tuple[str, ...] | None, values: PyTree, params: Params) -> Params:
-    """Returns the value of each leaf, of the first pattern that matches it; the one value where there are none."""
+    """Returns the value of each leaf, by the first matching pattern; the single value where there are no patterns."""
     if patterns is None:
         return jax.tree.map(lambda _: values, params)
     return tree.by_pattern(dict(zip(patterns, values, strict=True)), params)
 
 
 def same_leaves(a: Params, b: Params) -> bool:
-    """Returns whether two trees have leaves in the same places."""
+    """Whether two trees have leaves at the same paths."""
     return jax.tree.structure(a) == jax.tree.structure(b)
 
 
 def _one_matrix(parts: Sequence[Gaussian]) -> Gaussian:
-    """The Gaussian of independent parts with a matrix over all of their leaves."""
+    """Returns the Gaussian of independent parts with one matrix over all of their leaves."""
     mean = merged_parts([part.mean for part in parts])
     flat, unravel = tree.ravel(mean)
     numbers = unravel(jnp.arange(flat.size, dtype=flat.dtype))
     matrix = jnp.zeros((flat.size, flat.size), flat.dtype)
     for part in parts:
-        own = jax.tree.map(
+        numbered = jax.tree.map(
             lambda leaf, number: None if leaf is None else number, part.mean, numbers, is_leaf=lambda leaf: leaf is None
         )
-        at = tree.ravel(own)[0].astype(jnp.int32)
-        matrix = matrix.at[at[:, None], at[None]].set(part.precision.dense(part.mean).astype(flat.dtype))
+        order = tree.ravel(numbered)[0].astype(jnp.int32)
+        matrix = matrix.at[order[:, None], order[None]].set(part.precision.dense(part.mean).astype(flat.dtype))
     return Gaussian(mean, Dense(matrix))
 
 
 def _blocks(precision: Operator, like: Params) -> Params | None:
-    """An operator as a tree of operators leaf by leaf, where it is one."""
+    """Returns an operator as a tree of operators by leaf, or None where it is not block-diagonal."""
     if isinstance(precision, Diagonal | Scalar):
         return jax.tree.map(Diagonal, precision.diagonal(like))
     if isinstance(precision, Dense) and len(jax.tree.leaves(like)) == 1:
@@ -118,7 +118,7 @@ def _blocks(precision: Operator, like: Params) -> Params | None:
 
 
 def require_prior(prior: object) -> None:
-    """Raises a TypeError for something that is no prior of weights, with what to write."""
+    """Raises a TypeError, with a remedy, for a value that is not a prior of weights."""
     if isinstance(prior, Prior) and not isinstance(prior, type):
         return
     way = "give one of lamu.priors, for instance Normal(1.0)"
@@ -135,13 +135,13 @@ def require_prior(prior: object) -> None:
 
 @runtime_checkable
 class Prior(Protocol):
-    r"""The distribution \(p(\theta)\) of a network's parameters, normalised.
+    r"""Base class of priors: normalised distributions \(p(\theta)\) of a network's parameters.
 
-    `params` are the network's parameters alone: dispersion parameters have the likelihood's own prior. They are
-    complete, the frozen leaves beside the free ones, unless `given` says that frozen leaves do not matter.
+    `params` are the network's parameters alone: dispersion parameters have the likelihood's own prior. They contain
+    frozen and free leaves, except where `given` returns a prior of the free leaves alone.
 
-    A prior of one's own inherits from this class, is a `lamu.record.record`, and defines `log_prob`. The other methods
-    have defaults.
+    A custom prior inherits from this class, is a `lamu.record.record`, and defines `log_prob`. The other methods have
+    defaults.
     """
 
     @abstractmethod
@@ -150,40 +150,40 @@ class Prior(Protocol):
         ...
 
     def check(self, params: Params) -> None:
-        """Raises a ValueError, in one sentence, if the prior cannot be one of all these parameters; none by default."""
+        """Raises a ValueError if the prior does not fit these parameters; by default no check."""
         del params
 
     def gaussian(self, params: Params) -> Gaussian | None:
-        """Returns the leaves that are jointly Gaussian given the others, with None in the place of the others.
+        """Returns the Gaussian of the leaves that are jointly Gaussian given the others, with None for the others.
 
-        None by default, where no leaf is: the prior then enters every algorithm through the loss. Where some are, an
-        algorithm with a Gaussian belief takes in the mean and the precision of these, and the gradient of the log
-        density in the others.
+        None by default, where no leaf is: the prior then enters every algorithm through the loss. An algorithm with a
+        Gaussian belief uses the mean and the precision of the Gaussian leaves, and the gradient of the log density in
+        the others.
 
         Args:
-            params: the parameters. Where the leaves are Gaussian whatever the others are, only paths, shapes and dtypes
-                count; else mean and precision are those at the values of the others.
+            params: the parameters. Where the Gaussian leaves do not depend on the others, only paths, shapes and dtypes
+                are used; else mean and precision are those at the values of the others.
         """
         del params
 
     def exponential(self, params: Params) -> ExponentialFamily | None:
-        """Returns the prior of all these leaves as a belief of an exponential family; None where it is none.
+        """Returns the prior of all these leaves as a belief of an exponential family, or None.
 
-        That of `gaussian` by default. A belief of the same family takes in its natural parameters exactly.
+        By default that of `gaussian`. A belief of the same family adds its natural parameters exactly.
 
         Args:
-            params: the leaves that the belief is about, with None in the place of others.
+            params: the leaves of the belief, with None for others.
         """
-        known = self.gaussian(params)
-        return known if known is not None and same_leaves(known.mean, params) else None
+        gaussian = self.gaussian(params)
+        return gaussian if gaussian is not None and same_leaves(gaussian.mean, params) else None
 
     def kinks(self, params: Params) -> tuple[Params, Params] | None:
-        r"""Returns where the log density has kinks, and how sharp they are; None by default, where it is smooth.
+        r"""Returns the locations and slopes of the kinks of the log density; None by default, where it is smooth.
 
-        \(-\log p\) has the slopes \(\pm a_i\) on the two sides of \(\theta_i = m_i\), beside those of a smooth part, so
-        that \(\theta_i = m_i\) is a mode where the slope of all else is smaller than \(a_i\). `map_estimate` then
-        reaches it exactly. The gradient of `log_prob` at m must be that of the smooth part alone (JAX's `abs` has slope
-        1 at zero; `x * sign(x)` has slope 0).
+        \(-\log p\) has the slopes \(\pm a_i\) on the two sides of \(\theta_i = m_i\), plus those of a smooth part, so
+        that \(\theta_i = m_i\) is a mode where the slope of all other terms is smaller than \(a_i\). `map_estimate`
+        then finds it exactly. The gradient of `log_prob` at m must be that of the smooth part alone (JAX's `abs` has
+        slope 1 at zero; `x * sign(x)` has slope 0).
 
         Args:
             params: the parameters, for their structure.
@@ -196,9 +196,9 @@ class Prior(Protocol):
     def given(self, frozen: Params) -> Prior:
         """Returns the prior of the free leaves given the values of frozen ones, up to a constant.
 
-        A prior of independent leaves (`IndependentLeaves`) returns itself: it is asked about the free ones alone. By
-        default the prior sees the complete tree, so that frozen weights count where scales or other leaves depend on
-        them.
+        A prior of independent leaves (`IndependentLeaves`) returns itself, and is evaluated on the free ones alone. By
+        default the prior is evaluated on the complete tree, so that frozen weights matter where scales or other leaves
+        depend on them.
 
         Args:
             frozen: the frozen leaves, a tree with None where a leaf is free.
@@ -206,13 +206,13 @@ class Prior(Protocol):
         return ConditionalPrior(self, frozen)
 
     def sample(self, key: RandomKey, params: Params) -> Params:
-        """Returns a draw, a tree like `params`: for simulations, which no fit needs."""
+        """Returns a draw, a tree like `params`, for simulations."""
         del key, params
         raise NotImplementedError(f"{type(self).__name__} cannot be simulated from; define its `sample(key, params)`")
 
 
 class IndependentLeaves(Prior):
-    """Base of priors under which leaves are independent: frozen ones say nothing about the free ones."""
+    """Base class of priors with independent leaves, in which frozen leaves have no effect on free ones."""
 
     def given(self, frozen: Params) -> Prior:
         return self
@@ -220,7 +220,7 @@ class IndependentLeaves(Prior):
 
 @record
 class ConditionalPrior(Prior):
-    r"""The prior of the free leaves beside frozen ones, \(p(\theta_{\text{free}} \mid \theta_{\text{frozen}})\).
+    r"""The prior of the free leaves given frozen ones, \(p(\theta_{\text{free}} \mid \theta_{\text{frozen}})\).
 
     The density is the joint one of the complete tree, so that it is not normalised in the free leaves alone.
 
@@ -244,20 +244,20 @@ class ConditionalPrior(Prior):
         return self.prior.log_prob(tree.merged(params, self.frozen))
 
     def check(self, params: Params) -> None:
-        """Raises what the prior raises about the complete tree."""
+        """Raises the errors of the prior for the complete tree."""
         self.prior.check(tree.merged(params, self.frozen))
 
     def gaussian(self, params: Params) -> Gaussian | None:
         """Returns the free leaves that are Gaussian; None where they are correlated with frozen ones."""
-        known = self.prior.gaussian(tree.merged(params, self.frozen))
-        return None if known is None else restricted(known, params)
+        gaussian = self.prior.gaussian(tree.merged(params, self.frozen))
+        return None if gaussian is None else restricted(gaussian, params)
 
     def kinks(self, params: Params) -> tuple[Params, Params] | None:
-        known = self.prior.kinks(tree.merged(params, self.frozen))
+        kinks = self.prior.kinks(tree.merged(params, self.frozen))
         free = lambda part: jax.tree.map(
             lambda x, k: None if x is None else k, params, part, is_leaf=lambda x: x is None
         )
-        return None if known is None else (free(known[0]), free(known[1]))
+        return None if kinks is None else (free(kinks[0]), free(kinks[1]))
 
     def sample(self, key: RandomKey, params: Params) -> Params:
         """Raises a NotImplementedError: a conditional distribution has no sampler in general."""

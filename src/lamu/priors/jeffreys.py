@@ -1,4 +1,4 @@
-r"""Jeffreys' prior: the root of the determinant of the Fisher information, which no choice of parameters changes."""
+r"""Jeffreys' prior: the root of the determinant of the Fisher information, invariant to reparametrisation."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class Jeffreys(Prior):
 
     \[ F(\theta) = \sum_i J_i^\top \Lambda_i J_i, \qquad J_i = \partial f(\theta, x_i) / \partial\theta \]
 
-    with Λ the Fisher information of the likelihood about f. Its density is unnormalised, and often improper: of a
-    linear network with Gaussian targets it is flat. Logistic regression under it is Firth's, whose mode is finite where
-    classes are separated. One evaluation takes \(N K D\) numbers and \(D^3\) operations, so it is for small networks,
-    or for a last layer with the others frozen (`Model.freeze`): the information is then about the free weights.
+    with Λ the Fisher information of the likelihood about f. Its density is unnormalised, and often improper: for a
+    linear network with Gaussian targets it is flat. Logistic regression under it is Firth's, with a finite mode also
+    for separated classes. One evaluation takes \(N K D\) numbers and \(D^3\) operations, so it is for small networks,
+    or for a last layer with the others frozen (`Model.freeze`): the information is then that of the free weights.
 
     Attributes:
         network: f, without random layers and without a state.
         likelihood: p(y | f), without dispersions to learn.
         x: the inputs of the data, `[N, ...]`.
-        frozen: values of leaves that are frozen, filled in by `given`; None where all are free.
+        frozen: values of frozen leaves, set by `given`; None where all are free.
 
     Raises:
-        ValueError: where F is singular at the first parameters: some direction of the weights changes no output.
+        ValueError: where F is singular at the first parameters: some direction of the weights does not change outputs.
 
     Source: Jeffreys (1946); Firth (1993).
 
@@ -59,7 +59,7 @@ class Jeffreys(Prior):
         object.__setattr__(self, "network", adapted(self.network))
 
     def check(self, params: Params) -> None:
-        """Raises a ValueError where the information is singular, if the parameters are known."""
+        """Raises a ValueError where the information is singular, unless the parameters are traced."""
         if self.frozen is not None or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(params)):
             return
         if np.linalg.matrix_rank(np.asarray(self.information(params))) < tree.dimension(params):
@@ -69,7 +69,7 @@ class Jeffreys(Prior):
             )
 
     def given(self, frozen: Params) -> Prior:
-        """Returns the prior of the free leaves, by their own Fisher information at the frozen ones."""
+        """Returns the prior of the free leaves, with their Fisher information given the frozen ones."""
         return replace(self, frozen=frozen)
 
     def log_prob(self, params: Params) -> Array:
@@ -87,8 +87,8 @@ class Jeffreys(Prior):
 
         def of_row(theta: Array, row: Array) -> Array:
             weights = unravel(theta)
-            whole = weights if self.frozen is None else tree.merged(weights, self.frozen)
-            return outputs(self.network, whole, {}, row[None], None, False, None)[0][0]
+            complete = weights if self.frozen is None else tree.merged(weights, self.frozen)
+            return outputs(self.network, complete, {}, row[None], None, False, None)[0][0]
 
         x = jnp.asarray(self.x, vector.dtype)
         f = jax.vmap(of_row, (None, 0))(vector, x)

@@ -1,4 +1,4 @@
-r"""Independent normal weights, \(\theta_i \sim N(m, s_i^2)\), with one scale for all, or one for each path pattern."""
+r"""Priors of independent normal weights, \(\theta_i \sim N(m, s_i^2)\)."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
 
 
 class NormalLeaves(IndependentLeaves):
-    """Base of independent normal weights; a subclass says with which means and scales."""
+    """Base class of priors of independent normal weights; a subclass defines means and scales."""
 
     def moments(self, params: Params) -> tuple[Params, Params]:
-        """Returns the mean and the deviation of each leaf's weights, numbers or arrays that broadcast to it."""
+        """Returns mean and standard deviation of each leaf's weights, numbers or arrays that broadcast to it."""
         raise NotImplementedError
 
     def log_prob(self, params: Params) -> Array:
@@ -38,7 +38,7 @@ class NormalLeaves(IndependentLeaves):
         def leaf(x: Array, m: Number, s: Number) -> Array:
             scale = jnp.asarray(s, x.dtype)
             away = (x - jnp.asarray(m, x.dtype)) / scale
-            # The logarithm once a scale and not once a weight: a pass over all weights less in every step.
+            # One logarithm a scale instead of one a weight saves a pass over all weights in every step.
             logs = jnp.sum(jnp.log(scale) + _HALF_LOG_2_PI) * (x.size // max(scale.size, 1))
             return -jnp.sum(away * away) / 2 - logs
 
@@ -49,7 +49,7 @@ class NormalLeaves(IndependentLeaves):
         r"""Returns the Gaussian of means \(m_i\) and precisions \(1/s_i^2\).
 
         Args:
-            params: any parameters of the right structure; only their paths, shapes and dtypes count.
+            params: any parameters of the right structure; only their paths, shapes and dtypes are used.
         """
         means, scales = self.moments(params)
         mean = jax.tree.map(lambda x, m: jnp.broadcast_to(jnp.asarray(m, x.dtype), x.shape), params, means)
@@ -64,20 +64,20 @@ class NormalLeaves(IndependentLeaves):
 
 @record
 class LayerwiseNormal(NormalLeaves):
-    r"""Independent normal weights, \(p(\theta) = \prod_i N(\theta_i \mid m, s_i^2)\), where the scales are a tree.
+    r"""Independent normal weights, \(p(\theta) = \prod_i N(\theta_i \mid m, s_i^2)\), with a tree of scales.
 
-    The tree begins like the parameters and may stop anywhere: a number stands for every weight below it, an array of a
-    leaf's shape for that leaf's weights one by one. All scales are leaves of the record, so that the evidence can be
-    differentiated in them. A *layer* is a dictionary that holds nothing but leaves (a kernel and its bias); a leaf
-    elsewhere is a layer of its own.
+    The tree is a prefix of the parameters: a number is the scale of every weight below it, an array of a leaf's shape
+    has one scale for each of its weights. All scales are leaves of the record, so that the evidence can be
+    differentiated with respect to them. A *layer* is a dictionary with leaves alone (a kernel and its bias); a leaf
+    elsewhere is a layer by itself.
 
     Attributes:
         scale: the standard deviations s: a number, or a tree of numbers and arrays, a prefix of the parameters.
         loc: the mean m.
 
     Raises:
-        ValueError: if a scale is not positive and finite; and, where parameters are first seen, if the tree of scales
-            is no prefix of theirs.
+        ValueError: if a scale is not positive and finite; and, at the first parameters, if the tree of scales is not a
+            prefix of theirs.
 
     Source: Neal (1996), "Bayesian learning for neural networks", for a scale a group of weights.
 
@@ -106,7 +106,7 @@ class LayerwiseNormal(NormalLeaves):
 
     @classmethod
     def over(cls, params: Params, scale: Number | Array = 1.0, loc: Number = 0.0) -> LayerwiseNormal:
-        """Returns the prior of one scale a layer, the same everywhere to begin with.
+        """Returns the prior with one scale a layer, initially equal.
 
         Args:
             params: parameters, for their layers.
@@ -116,7 +116,7 @@ class LayerwiseNormal(NormalLeaves):
         return cls(layerwise(lambda _: scale, params), loc)
 
     def check(self, params: Params) -> None:
-        """Raises a ValueError if the tree of scales is no prefix of the parameters, or an array no leaf's shape."""
+        """Raises a ValueError if the scales are not a prefix of the parameters, or an array has another shape."""
         try:
             spread = jax.tree.map(lambda s, below: jax.tree.map(lambda x: (jnp.shape(s), x), below), self.scale, params)
         except (ValueError, TypeError) as error:
@@ -146,7 +146,7 @@ def layerwise(function: Callable[[Params], PyTree], params: Params) -> Params:
 
 
 def _is_layer(node: object) -> bool:
-    # A frozen leaf is None, and a layer that holds some is one still.
+    # A frozen leaf is None, and may be part of a layer.
     members = node.values() if isinstance(node, dict) else ()
     leaves = [part for part in members if part is not None]
     return bool(leaves) and all(jax.tree_util.all_leaves([part]) for part in leaves)
@@ -164,14 +164,14 @@ class Normal(NormalLeaves, Independent):
 
     Attributes:
         scale: the standard deviation s, a `FanIn`, or a mapping from path patterns of the network's parameters to
-            these, the first pattern that matches a leaf counting. A mapping is kept as `patterns` with a tuple of its
+            these, in which the first matching pattern applies. A mapping is stored as `patterns` with a tuple of its
             values.
         loc: the mean m.
-        patterns: the patterns of a mapping in order of precedence, filled in from it; None where one scale is for all.
+        patterns: the patterns of a mapping in order of precedence, set from it; None for one scale for all.
 
     Raises:
-        ValueError: if a scale is not positive and finite, or there is none; and, where parameters are first seen, if a
-            leaf matches no pattern or a pattern no leaf.
+        ValueError: if a scale is not positive and finite, or there is none; and, at the first parameters, if a leaf
+            matches no pattern or a pattern no leaf.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -196,18 +196,17 @@ class Normal(NormalLeaves, Independent):
 
 @record
 class LearnedNormal(IndependentLeaves):
-    r"""Independent normal weights of one unknown scale, \(p(\theta) = \prod_i N(\theta_i \mid 0, s^2)\).
+    r"""Independent normal weights with one unknown scale, \(p(\theta) = \prod_i N(\theta_i \mid 0, s^2)\).
 
-    Laplace's method and its last layer choose s after the mode is found, by the evidence (MacKay 1992) or on the rows
-    that `lamu.fit(validation=...)` sets aside, and their posterior's model has `Normal(s)` in the place of this.
-    `lamu.fit_folds` compares s, 2s and s/2 by the density of the rows that each member has not seen, whatever the
-    algorithm, and `lamu.fit_prior_scale` doubles or halves s as long as rows set aside are predicted better. In a
-    single run every other algorithm uses the first guess as it stands: the joint density of θ and s has no maximum,
-    so an optimiser could not learn it, and the ELBO of a mean-field belief about a network is greatest where most
-    weights are pruned.
+    Laplace's method and its last layer choose s after finding the mode, by the evidence (MacKay 1992) or by the
+    held-out rows of `lamu.fit(validation=...)`, and their posterior's model has `Normal(s)` instead of this prior.
+    `lamu.fit_folds` compares s, 2s and s/2 by the out-of-fold density for any algorithm, and `lamu.fit_prior_scale`
+    doubles or halves s as long as held-out rows are predicted better. In a single run every other algorithm uses the
+    first guess: the joint density of θ and s has no maximum, so an optimiser could not learn s, and the ELBO of a
+    mean-field belief about a network is greatest where most weights are pruned.
 
     Attributes:
-        start: the first guess of s, under which the mode is found.
+        start: the first guess of s, used to find the mode.
 
     Raises:
         ValueError: if the guess is not positive and finite.
@@ -226,7 +225,7 @@ class LearnedNormal(IndependentLeaves):
         self.at(self.start)
 
     def at(self, scale: Number) -> Normal:
-        """Returns the prior of a known scale."""
+        """Returns the prior with a given scale."""
         return Normal(scale)
 
     def check(self, params: Params) -> None:
@@ -247,21 +246,21 @@ class LearnedNormal(IndependentLeaves):
 
 @record
 class Gates(NormalLeaves):
-    r"""Normal weights of a cell whose leaves hold the gates side by side along their last axis.
+    r"""Normal weights of a recurrent cell, with separate means and scales for the gates along the last axis.
 
     \[ \theta_g \sim N(m_g, s_g^2), \qquad \theta = (\theta_{g_1}, \dots, \theta_{g_G}) \]
 
-    for G blocks of equal width: four of an LSTM (input, forget, cell, output, in the order of the network), three of a
-    gated recurrent unit. A forget bias of mean 1 says that a cell remembers. It is meant for the cell's leaves, in
-    `ByPath`; a network that holds each gate in a leaf of its own takes `Normal` by path.
+    for G blocks of equal width: four for an LSTM (input, forget, cell, output, in the order of the network), three for
+    a gated recurrent unit. A forget bias of mean 1 favours long memory. Use it for the cell's leaves, in `ByPath`; for
+    a network with each gate in a separate leaf use `Normal` by path.
 
     Attributes:
         scales: the standard deviations \(s_g\), one a gate.
         locs: the means \(m_g\), one a gate; zeros where None.
 
     Raises:
-        ValueError: for scales that are not positive and finite, or another number of means; and, where parameters are
-            first seen, for a leaf that cannot be cut into so many blocks.
+        ValueError: for scales that are not positive and finite, or another number of means; and, at the first
+            parameters, for a leaf whose last axis is not a multiple of the number of blocks.
 
     Source: Fortuin et al. (2022) for priors by block; Jozefowicz et al. (2015) for the forget bias.
 
@@ -284,7 +283,7 @@ class Gates(NormalLeaves):
             raise ValueError(f"locs={self.locs!r} are not as many as the scales {self.scales!r}; give one a gate")
 
     def check(self, params: Params) -> None:
-        """Raises a ValueError for a leaf whose last axis cannot be cut into the gates."""
+        """Raises a ValueError for a leaf whose last axis is not a multiple of the number of gates."""
         gates = len(self.scales)
         for path, leaf in zip(tree.paths(params), jax.tree.leaves(params), strict=True):
             if np.ndim(leaf) == 0 or leaf.shape[-1] % gates:
@@ -298,7 +297,7 @@ class Gates(NormalLeaves):
 
         def spread(values: tuple[Number, ...]) -> Params:
             entries = lambda x: jnp.stack([jnp.asarray(value, x.dtype) for value in values])
-            one = lambda x: jnp.broadcast_to(jnp.repeat(entries(x), x.shape[-1] // len(values)), x.shape)
-            return jax.tree.map(one, params)
+            widen = lambda x: jnp.broadcast_to(jnp.repeat(entries(x), x.shape[-1] // len(values)), x.shape)
+            return jax.tree.map(widen, params)
 
         return spread(locs), spread(self.scales)
