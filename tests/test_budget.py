@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_308, 74_000),
+    "lines": (101_289, 74_000),
     "files": (409, 330),
-    "lines of code": (49_416, 36_000),
-    "lines of code, core": (33_092, 25_000),
+    "lines of code": (49_418, 36_000),
+    "lines of code, core": (33_094, 25_000),
     "lines of code, graphs": (7_711, 6_000),
     "lines of code, tables": (8_613, 5_000),
     "lines of code, outside of the library": (0, 0),

@@ -1,4 +1,4 @@
-"""Samplers, behind the same protocol as the rule's algorithms."""
+"""Markov chain Monte Carlo samplers, with the same protocol as the rule's algorithms."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Chains side by side, moved by any kernel: starts, warm-up, and the draws that are kept, once for all samplers."""
+"""Parallel chains with any transition kernel: starts, warm-up and kept draws, shared by all samplers."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ __all__ = [
 class LogTarget:
     r"""The function \(-\ell(\theta)/T\) of the parameters, in nats, and in JAX's default float."""
 
-    # Of a density with constraints it is \(\log p(g(u))/T + \log |\partial g/\partial u|\): no temperature divides a
-    # Jacobian.
+    # For a density with constraints it is \(\log p(g(u))/T + \log |\partial g/\partial u|\): the Jacobian is not
+    # tempered.
 
     objective: Objective  # the loss
     batch: Batch  # all the data
-    network_state: State  # the network's state, which no draw changes
-    parts: int = static(default=1)  # in how many parts the rows are summed
+    network_state: State  # the network's state, which draws do not change
+    parts: int = static(default=1)  # the number of chunks in which the rows are summed
 
     @classmethod
     def of(cls, objective: Objective, batch: Batch, network_state: State, params: Params, runs: int) -> LogTarget:
-        """Returns the target, its rows summed in parts where a gradient of all of them would hold too much."""
+        """Returns the target, with rows summed in chunks where one gradient of all rows would take too much memory."""
         parts = parts_of(objective.model, batch, network_state, params, runs, looped=True)
         return cls(objective, batch, network_state, parts)
 
@@ -68,7 +68,7 @@ class LogTarget:
         """Returns the log of the target."""
         model, likely = self.objective.model, self.objective.likelihood_power * self.objective.concentration
         if isinstance(model, Density):
-            # There are no rows to sum over, and in a small density what sums them takes a tenth of the time.
+            # There are no rows to sum over, and for a small density the sum would take a tenth of the time.
             value = model.log_target(params, likely)
             return value.astype(jnp.result_type(float))
         value = self.objective.log_target(params, self.batch, self.network_state, self.parts)
@@ -76,17 +76,17 @@ class LogTarget:
         return value + self.objective.untempered_volume(params).astype(value.dtype) if model.transforms else value
 
     def rows(self, params: Params, chosen: Array) -> Array:
-        r"""Returns what rows add to the log of the target, \(m_i w_i\, p \log p(y_i \mid \theta) / T\), one each."""
+        r"""Returns the terms of rows in the log of the target, \(m_i w_i\, p \log p(y_i \mid \theta) / T\)."""
         some = jax.tree.map(lambda leaf: leaf[chosen], self.batch)
         model = self.objective.model.tempered(self.objective.temperature)
         values, _ = model.log_likelihood(params, self.network_state, some)
         factor = (some.mask * some.weight).astype(values.dtype)
-        # A padded row counts nothing, even where it is infinite.
+        # A padded row counts zero, even where it is infinite.
         counted = jnp.where(factor > 0, values, jnp.zeros_like(values)) * factor
         return counted.astype(jnp.result_type(float)) * self._per_row
 
     def log_prior(self, params: Params) -> Array:
-        r"""Returns the prior's share of the log of the target, \(\log p(\theta) / T\), with a density's Jacobian."""
+        r"""Returns the prior's term in the log of the target, \(\log p(\theta) / T\), with a density's Jacobian."""
         prior = self.objective.model.log_prior(params).astype(jnp.result_type(float)) / self.objective.temperature
         if not self.objective.model.transforms:
             return prior
@@ -94,7 +94,7 @@ class LogTarget:
 
     @property
     def _per_row(self) -> Array:
-        """Rows stand for N, where N is said to be another number than that of the rows."""
+        """Returns the factor of a row where the given N differs from the number of rows."""
         count = jnp.maximum(self.batch.count, 1).astype(jnp.result_type(float))
         power = self.objective.likelihood_power / self.objective.temperature
         return self.objective.data_size / count * power
@@ -106,11 +106,11 @@ class Chain:
 
     position: Params  # the parameters, in JAX's default float
     log_density: Array  # the log of the target there, in nats, up to a constant
-    gradient: State = None  # its gradient there, in the kernel's own shape; None for a kernel that takes none
+    gradient: State = None  # its gradient there, in the kernel's own shape; None for kernels without gradients
 
     @classmethod
     def at(cls, position: Params, target: LogTarget) -> Chain:
-        """Returns a chain with its gradient as one vector."""
+        """Returns a chain at a position, with its gradient as one vector."""
         vector, unravel = tree.ravel(position)
         value, gradient = jax.value_and_grad(lambda v: target(unravel(v)))(vector)
         return cls(position, value, gradient)
@@ -118,7 +118,7 @@ class Chain:
 
 @record
 class TransitionInfo:
-    """The result of a transition: the new positions, and statistics of how they were reached."""
+    """The result of a transition: the new positions, and statistics of the transition."""
 
     position: Params  # the parameters, leaves `[chains, ...]`
     # Numbers by name, `[chains]`: "log_density" in nats; "acceptance", a probability; and, where paths are followed,
@@ -127,17 +127,17 @@ class TransitionInfo:
 
 
 class Kernel:
-    """A way to move a chain that leaves the target as it is, or nearly so."""
+    """Base class of transition kernels, which leave the target (nearly) invariant."""
 
-    geometry: str | Any  # how it moves, in words
+    geometry: str | Any  # a description of its moves
 
     @property
     def replicas(self) -> int:
-        """How many points a chain holds; one, unless overridden."""
+        """The number of points of a chain; one by default."""
         return 1
 
     def begin(self, position: Params, target: LogTarget) -> Chain:
-        """Returns a chain at a position, here without a gradient."""
+        """Returns a chain at a position; by default without a gradient."""
         return Chain(position, target(position))
 
     def move(
@@ -156,28 +156,28 @@ def metropolis(key: RandomKey, log_ratio: Array, new: State, old: State) -> tupl
 
 # \[ \sqrt{\tfrac{1}{2K} \sum_k \big(f(\theta + \delta_k) - f(\theta)\big)^2} \]
 #
-# with f the log of the target in nats and δ one or two units in the last place of every coordinate. Numbers so near
-# have one log density, up to rounding: targets near a million in single precision have differences of nats, be it that
-# the sum over rows cancels or that a coordinate has no numbers between which the log density changes by less.
+# with f the log of the target in nats and δ one or two units in the last place of every coordinate. Numbers so close
+# have the same log density up to rounding. For targets near a million in single precision they differ by nats, because
+# the sum over rows cancels or because the spacing of floating numbers is too coarse.
 
 
 # NUTS in float32 on 1,000 targets near a million gave a deviation of 3 to 15 where .03 is exact; the limit was not
 # varied.
-_NEIGHBOURS, _CHAINS = 8, 4  # points near the last one of a chain, and chains that are looked at; not tuned
-_FAR = 1e5  # from where chains start, between -1 and 1 as a rule
+_NEIGHBOURS, _CHAINS = 8, 4  # points near the last one of a chain, and number of chains; not tuned
+_FAR = 1e5  # distance from the starts of chains, which are usually between -1 and 1
 _LARGEST = 0.3  # nats: an acceptance is off by a factor of 1.35
 
 
 def rounding_complaints(
     key: RandomKey, objective: Objective, network_state: State, last: Params, data: Data
 ) -> list[str]:
-    """Returns why draws in single precision cannot be trusted, with the remedy; an empty list where they can."""
+    """Returns the reasons not to trust draws in single precision, with the remedy; empty where there are none."""
     dtype = jnp.result_type(float)
     if jnp.finfo(dtype).bits > 32 or not isinstance(data, Arrays):
         return []
     some = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[:_CHAINS], dtype), last)
-    one = jax.tree.map(lambda leaf: leaf[0], some)
-    target = LogTarget.of(objective, data.full(), network_state, one, 1)
+    single = jax.tree.map(lambda leaf: leaf[0], some)
+    target = LogTarget.of(objective, data.full(), network_state, single, 1)
     largest = float(np.max(np.asarray(rounding(key, target, some))))
     if not largest > _LARGEST:
         return []
@@ -216,7 +216,7 @@ def rounding(key: RandomKey, target: LogTarget, positions: Params) -> Array:
 
 
 def far_away(samples: Params) -> list[str]:
-    """Returns the advice to centre targets, where draws that cannot be trusted lie far from where chains start."""
+    """Returns the advice to centre targets, where draws are far from the starts of chains."""
     for path, leaf in zip(tree.paths(samples), jax.tree.leaves(samples), strict=True):
         place = float(np.max(np.abs(np.median(np.asarray(leaf[:, -1], np.float64), axis=0)), initial=0.0))
         if place > _FAR:
@@ -228,29 +228,29 @@ def far_away(samples: Params) -> list[str]:
     return []
 
 
-_APART = 2.0  # as far as NumPyro and Stan start their chains from zero
+_APART = 2.0  # range of the starts of chains around zero, as in NumPyro and Stan
 
 
 def started(key: RandomKey, start: Params, objective: Objective, batch: Batch) -> tuple[Params, State]:
-    """Returns where one chain starts, as the real numbers that it runs in, and the network's state."""
+    """Returns the start of one chain, as unconstrained coordinates, and the network's state."""
     init_key, draw_key = jax.random.split(key)
     fresh, network_state = objective.model.init(init_key, batch)
     if start is None:
         return fresh, network_state
-    given, state = (start.belief.sample(draw_key), start.network_state) if hasattr(start, "belief") else (start, {})
-    given = objective.model.unconstrained(given)
-    if tree.paths(given) != tree.paths(fresh) or [jnp.shape(leaf) for leaf in jax.tree.leaves(given)] != [
+    chosen, state = (start.belief.sample(draw_key), start.network_state) if hasattr(start, "belief") else (start, {})
+    chosen = objective.model.unconstrained(chosen)
+    if tree.paths(chosen) != tree.paths(fresh) or [jnp.shape(leaf) for leaf in jax.tree.leaves(chosen)] != [
         jnp.shape(leaf) for leaf in jax.tree.leaves(fresh)
     ]:
         raise ValueError(
-            f"start has the leaves {_shapes(given)} and the model {_shapes(fresh)}; give a posterior of this model"
+            f"start has the leaves {_shapes(chosen)} and the model {_shapes(fresh)}; give a posterior of this model"
         )
-    position = jax.tree.map(lambda old, new: jnp.array(new, old.dtype, copy=True), fresh, given)
+    position = jax.tree.map(lambda old, new: jnp.array(new, old.dtype, copy=True), fresh, chosen)
     return position, state if jax.tree.leaves(state) else network_state
 
 
 def apart(key: RandomKey, positions: Params, density: Density) -> Params:
-    """Returns the starts of chains that look for modes: all but the first away from the one point that they share."""
+    """Returns dispersed starts of chains that look for modes: all but the first move away from their common point."""
     # Each real coordinate u moves by a uniform number within \(\pm 2 \max(1, |u|)\); a chain stays where the log
     # density or its gradient would not be finite.
 
@@ -283,7 +283,7 @@ def posterior_from_draws(
     warns: bool = True,
 ) -> Posterior:
     """Returns collected draws as a belief, leaves `[chains, draws, ...]`."""
-    # Draws of a density with constraints come back constrained.
+    # Draws of a density with constraints are returned constrained.
     if trace is None:
         raise ValueError("a sampler's posterior is its draws, and none were collected; pass them as trace")
     chains_first = jax.tree.map(_swapped, trace)
@@ -294,13 +294,13 @@ def posterior_from_draws(
     reasons = (known or complaints(belief, objective.model)) if warns else []
     if reasons:
         reasons += [] if known else far_away(belief.samples)
-        # Five calls up is whoever called `fit`, whose line the warning is to name.
+        # Five calls up is the caller of `fit`, whose line the warning names.
         warnings.warn("do not trust these draws: " + "; ".join(reasons), UnreliableChains, stacklevel=5)
     return objective.model.constrained(Posterior.of(objective, belief, network_state, key))
 
 
 def _swapped(leaf: object) -> Any:
-    """Returns draws with the chains first: of files a view; of an array a copy by NumPy, as programs take a while."""
+    """Returns draws with the chains first: a view of files; a NumPy copy of an array, which needs no compilation."""
     if isinstance(leaf, np.ndarray):
         return leaf.swapaxes(0, 1)
     return leaf.swapaxes(0, 1) if isinstance(leaf, Tracer) else jax.device_put(np.asarray(leaf).swapaxes(0, 1))
@@ -308,24 +308,24 @@ def _swapped(leaf: object) -> Any:
 
 @record
 class Adaptation:
-    """What one chain has learned of its step size and its mass matrix."""
+    """The adaptation of one chain's step size and mass matrix."""
 
-    step_size: Any  # blackJAX's state of dual averaging
-    mass: Any  # blackJAX's state of the variances
+    step_size: Any  # BlackJAX's state of dual averaging
+    mass: Any  # BlackJAX's state of the variances
 
     @classmethod
     def begin(cls, dimension: int, target: float) -> Adaptation:
         """Returns a step size of one and unit variances."""
         with lenient():
-            made = _averaging(target)[0](1.0), _variances()[0](dimension)
-        return cls(*jax.tree.map(_typed, made))
+            states = _averaging(target)[0](1.0), _variances()[0](dimension)
+        return cls(*jax.tree.map(_typed, states))
 
     def size(self, warming: Number) -> Array:
-        """Returns the step size: that of the moment in the warm-up, and the average over it thereafter."""
+        """Returns the step size: the current one in the warm-up, and its average afterwards."""
         return jnp.exp(jnp.where(warming, self.step_size.log_step_size, self.step_size.log_step_size_avg))
 
     def after(self, stage: Array, window_ends: Array, target: float, acceptance: Array, position: Params) -> Adaptation:
-        """Returns what is known after one more transition of the warm-up."""
+        """Returns the adaptation after one more transition of the warm-up."""
         step_init, step_update, step_final = _averaging(target)
         _, mass_update, mass_final = _variances()
         with lenient():
@@ -370,11 +370,11 @@ def _typed(leaf: object) -> Array:
 
 @record
 class ChainsState:
-    """The chains, and what the warm-up has learned; every leaf has a leading axis of chains but the count."""
+    """The chains and their adaptation; every leaf except the count has a leading axis of chains."""
 
-    count: Array  # transitions made
-    chains: Chain  # where every chain is
-    adaptation: Adaptation | None  # what every chain has learned; None where the step size is held
+    count: Array  # number of transitions
+    chains: Chain  # the position of every chain
+    adaptation: Adaptation | None  # the adaptation of every chain; None for a fixed step size
     network_state: State  # the network's state, the same for all
 
 
@@ -382,13 +382,15 @@ class ChainsState:
 class Chains(Runnable):
     """The sampler that `random_walk`, `mala`, `ula`, `hmc`, `nuts` and `minibatch_mh` make."""
 
-    kernel: Kernel  # how a chain moves
+    kernel: Kernel  # the transition kernel
     chains: int = static(default=4)  # the number of chains
-    warmup: int = static(default=1000)  # transitions that are dropped, and adapt where the step size is not held
-    draws: int = static(default=1000)  # draws that are kept, for each chain
-    target_acceptance: float = static(default=0.8)  # what the step size is adapted to
-    step_size: Number | None = None  # a step size that is held, with unit masses; None for one that the warm-up learns
-    start: Params = None  # a posterior from whose draws the chains start, or parameters; None for the model's own start
+    warmup: int = static(default=1000)  # transitions that are dropped, and adapt unless the step size is fixed
+    draws: int = static(default=1000)  # kept draws of each chain
+    target_acceptance: float = static(default=0.8)  # the acceptance to which the step size is adapted
+    step_size: Number | None = None  # a fixed step size, with unit masses; None to learn it in the warm-up
+    start: Params = (
+        None  # a posterior from whose draws the chains start, or parameters; None for the model's initial ones
+    )
     thinning: int = static(default=1)  # transitions a kept draw
 
     @property
@@ -405,14 +407,14 @@ class Chains(Runnable):
 
     @property
     def choices(self) -> Choices:
-        # What is sampled, and how: no row of the rule.
+        # Not an instance of the rule.
         return Choices("draws", "none: it samples", "none", geometry=self.kernel.geometry)
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> ChainsState:
-        # Returns every chain at a start of its own.
+        # Returns every chain at its own start.
         params, network_state = objective.model.init(key, batch)
         target = LogTarget.of(objective, batch, network_state, params, self._gradients)
-        # Warm-ups keep their books in JAX's default float, so the chains must run in it, whatever the data are in.
+        # Warm-ups work in JAX's default float, so the chains must run in it, for any dtype of the data.
         dtype = jnp.result_type(float)
 
         def begin(key: RandomKey) -> Chain:
@@ -428,8 +430,8 @@ class Chains(Runnable):
 
     def step(self, key: RandomKey, state: ChainsState, batch: Batch, objective: Objective) -> tuple[ChainsState, Info]:
         # Returns every chain after one transition; the draw is the chains' new positions, with their statistics.
-        one = jax.tree.map(lambda leaf: leaf[0], state.chains.position)
-        target = LogTarget.of(objective, batch, state.network_state, one, self._gradients)
+        single = jax.tree.map(lambda leaf: leaf[0], state.chains.position)
+        target = LogTarget.of(objective, batch, state.network_state, single, self._gradients)
         keys = jax.random.split(key, self.chains)
         if state.adaptation is None:
             chains, adaptation, statistics = jax.vmap(lambda k, c: self._held(k, c, target))(keys, state.chains)
@@ -439,28 +441,28 @@ class Chains(Runnable):
             move = lambda k, c, a: self._adapted(k, c, a, target, state.count < self.warmup, now)
             chains, adaptation, statistics = jax.vmap(move)(keys, state.chains, state.adaptation)
         loss = -jnp.mean(chains.log_density) / objective.concentration
-        drawn = TransitionInfo(chains.position, {"log_density": chains.log_density, **statistics})
-        return ChainsState(state.count + 1, chains, adaptation, state.network_state), Info(loss=loss, draw=drawn)
+        info = TransitionInfo(chains.position, {"log_density": chains.log_density, **statistics})
+        return ChainsState(state.count + 1, chains, adaptation, state.network_state), Info(loss=loss, draw=info)
 
     def posterior(
         self, key: RandomKey, state: ChainsState, objective: Objective, data: Data, trace: State
     ) -> Posterior:
         # Returns the draws as a belief, leaves `[chains, draws, ...]`.
         last = state.chains.position if trace is None else jax.tree.map(lambda leaf: leaf[-1], trace).position
-        known = rounding_complaints(
+        reasons = rounding_complaints(
             jax.random.fold_in(jax.random.clone(key), 5), objective, state.network_state, last, data
         )
-        return posterior_from_draws(key, objective, state.network_state, trace, known)
+        return posterior_from_draws(key, objective, state.network_state, trace, reasons)
 
     def explain_divergence(self, state: ChainsState) -> str:
-        # Returns what it means that the loss is not finite.
+        # Returns the reason of a loss that is not finite.
         bad = [i for i, value in enumerate(state.chains.log_density) if not bool(jnp.isfinite(value))]
         where = f"the log density is not finite where chains {bad} are" if bad else "the log density left the numbers"
         return f"{where}; start the chains where it is (the density's init, the model's start, or start=)"
 
     @property
     def _gradients(self) -> int:
-        """How many are taken side by side."""
+        """Returns the number of gradients computed in parallel."""
         return self.chains * self.kernel.replicas
 
     def _held(self, key: RandomKey, chain: Chain, target: LogTarget) -> tuple[Chain, None, dict[str, Array]]:
@@ -477,12 +479,12 @@ class Chains(Runnable):
         learn = lambda known: known.after(
             now[0], now[1], self.target_acceptance, statistics["acceptance"], chain.position
         )
-        # A branch, which is the same for all chains: what the draws' own stage would not use is not computed there.
+        # A branch, which is the same for all chains, so that the adaptation is not computed after the warm-up.
         return chain, jax.lax.cond(warming, learn, lambda known: known, adaptation), statistics
 
 
 def require_lengths(chains: int, warmup: int, draws: int, thinning: int) -> None:
-    """Raises a ValueError for lengths of which there is no run."""
+    """Raises a ValueError for invalid lengths of a run."""
     lengths = (("chains", chains, 1), ("warmup", warmup, 0), ("draws", draws, 1), ("thinning", thinning, 1))
     for name, value, least in lengths:
         if not isinstance(value, int) or value < least:
@@ -499,7 +501,7 @@ def chains_of(
     start: Params,
     thinning: int = 1,
 ) -> Chains:
-    """Returns the sampler of a kernel, after a look at what was asked."""
+    """Returns the sampler of a kernel, after checking its arguments."""
     require_lengths(chains, warmup, draws, thinning)
     if not 0 < target_acceptance < 1:
         raise ValueError(f"target_acceptance={target_acceptance!r} is no rate; give a number between 0 and 1")
@@ -511,7 +513,7 @@ def chains_of(
 
 
 def require_blackjax(part: str, instead: str = "") -> None:
-    """Raises where BlackJAX is not installed, with what to run."""
+    """Raises a ModuleNotFoundError with the command to run, where BlackJAX is not installed."""
     from importlib.util import find_spec
 
     if find_spec("blackjax") is None:

@@ -6,9 +6,9 @@
 # \bar\ell(\varphi(1)),
 #    \qquad \varphi(t) = (1 - t)^2 \theta_a + 2 t (1 - t)\, c + t^2 \theta_b \]
 #
-# A straight line is the path whose middle point c is \((\theta_a + \theta_b)/2\); a curved one has a c that was trained
-# to make \(\mathbb E_t\, \bar\ell(\varphi(t))\) small. The barrier of a path bounds that of the best path from above,
-# so that a low one proves a connection, and a high one proves none to be missing.
+# A straight line is the path whose middle point c is \((\theta_a + \theta_b)/2\); a curved one has a c that is trained
+# to minimise \(\mathbb E_t\, \bar\ell(\varphi(t))\). The barrier of a path is an upper bound of that of the best path,
+# so that a low one proves a connection, and a high one does not disprove it.
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from lamu.typing import Array, Data, Number, Params, RandomKey, State
 __all__ = ["BezierCurve", "Connectivity", "StraightLine", "barriers"]
 
 _ROWS = 1024  # at a time
-_LEAST = 1.0  # nats over all rows: a chain crosses what is lower
+_LEAST = 1.0  # nats over all rows: chains cross lower barriers
 
 
 @record
 class StraightLine:
-    """Straight lines.
+    """Straight paths.
 
     Examples:
         >>> from lamu.mcmc import StraightLine
@@ -49,19 +49,19 @@ class StraightLine:
     words = "straight lines"
 
     def middles(self, key: RandomKey, loss: _PathLoss, starts: Params, ends: Params) -> None:
-        """Returns None: the middle point lies between the ends."""
+        """Returns None: the middle point is the mean of the ends."""
         return None
 
 
 @record
 class BezierCurve:
-    """Quadratic Bézier curves, each with a middle point of its own that Adam trains.
+    """Quadratic Bézier curves, each with a middle point trained by Adam.
 
-    A step takes one gradient a path, on at most 1,024 rows, at one point of the path drawn uniformly.
+    A step takes one gradient a path, on at most 1,024 rows, at a uniformly drawn point of the path.
 
     Attributes:
-        steps: how many steps.
-        learning_rate: the first one; it falls to zero by a cosine.
+        steps: the number of steps.
+        learning_rate: the initial rate, which falls to zero by a cosine.
 
     Raises:
         ValueError: for steps or a learning rate that are not positive.
@@ -85,7 +85,7 @@ class BezierCurve:
 
     @property
     def words(self) -> str:
-        """What is said of it in a verdict."""
+        """The name of the paths in a verdict."""
         return f"curves of {self.steps} steps"
 
     def middles(self, key: RandomKey, loss: _PathLoss, starts: Params, ends: Params) -> Params:
@@ -118,20 +118,20 @@ class BezierCurve:
 
 @dataclass(frozen=True)
 class Connectivity:
-    """What `barriers` finds. Losses are in nats a row, and in nats for a density.
+    """Result of `barriers`. Losses are in nats a row, and in nats for a density.
 
     Attributes:
-        pairs: which two chains, `[pairs, 2]`.
-        between: the barriers of the paths from the one to the other, `[pairs, paths]`; infinite on a path that leaves
-            the support.
-        within: those from draws of a chain to later ones of the same, `[chains, paths]`: the floor. There are none of
-            the members of an ensemble, `[members, 0]`.
+        pairs: the pairs of chains, `[pairs, 2]`.
+        between: the barriers of the paths between the two chains, `[pairs, paths]`; infinite on a path that leaves the
+            support.
+        within: the barriers from draws of a chain to its later ones, `[chains, paths]`, for comparison. Empty for the
+            members of an ensemble, `[members, 0]`.
         profiles: the loss along every path between chains, `[pairs, paths, points]`.
         profiles_within: the same within chains, `[chains, paths, points]`.
         rows: N; 1 for a density.
-        apart: which pairs are apart: the lowest barrier between them, over all rows, is more than a nat above the
-            highest within either.
-        verdict: what it comes to, in words.
+        apart: whether each pair is apart: the lowest barrier between the chains, over all rows, is more than a nat
+            above the highest within either.
+        verdict: the conclusion, in words.
 
     Examples:
         >>> import numpy as np
@@ -159,12 +159,12 @@ class Connectivity:
     @property
     def matrix(self) -> np.ndarray:
         """The median barrier of every two chains, `[chains, chains]`, and within each on the diagonal."""
-        found = np.zeros((len(self.within), len(self.within)))
+        medians = np.zeros((len(self.within), len(self.within)))
         if self.within.shape[1]:
-            np.fill_diagonal(found, np.median(self.within, axis=1))
+            np.fill_diagonal(medians, np.median(self.within, axis=1))
         first, second = self.pairs.T
-        found[first, second] = found[second, first] = np.median(self.between, axis=1)
-        return found
+        medians[first, second] = medians[second, first] = np.median(self.between, axis=1)
+        return medians
 
     def __str__(self) -> str:
         return self.verdict
@@ -178,12 +178,12 @@ def barriers(
     path: object = None,
     model: Any = None,
 ) -> Connectivity:
-    r"""Returns how high the loss rises on the way from one chain to another, and whether chains sit in several basins.
+    r"""Returns the loss barriers between chains, and whether the chains are in several basins.
 
     The loss is \(\bar\ell = \ell/N\), the negative log posterior without its constant, at temperature one: a chain at
-    the temperature T meets a barrier of \(N b / T\) nats. Where the log posterior is concave no straight line has one.
-    Two chains whose hidden units stand in another order are apart along straight lines though they know the same, and a
-    curved path may go round what a straight one runs into.
+    the temperature T has a barrier of \(N b / T\) nats. Where the log posterior is concave no straight line has a
+    barrier. Two chains whose hidden units are permuted are apart along straight lines, although they are equivalent,
+    and a curved path may avoid the barrier of a straight one.
 
     It takes a pass over the data for every point of every path: with C chains and D draws of each,
     \(\tfrac12 C (C - 1) D + \tfrac12 C D (D - 1)\) paths.
@@ -282,13 +282,13 @@ class _PathLoss:
 
     def along(self, starts: Params, ends: Params, middles: Params, t: np.ndarray) -> np.ndarray:
         """Returns the mean loss on all rows at points of paths, `[paths, points]`."""
-        at = jnp.asarray(t, jnp.result_type(float))
+        points = jnp.asarray(t, jnp.result_type(float))
 
         @jax.jit
         def on(batch: Batch) -> Array:
             def one(path: tuple[Params, Params, Params]) -> Array:
                 a, b, c = path
-                return jax.lax.map(lambda t: self.on(_at(a, b, _halfway(a, b) if c is None else c, t), batch), at)
+                return jax.lax.map(lambda t: self.on(_at(a, b, _halfway(a, b) if c is None else c, t), batch), points)
 
             return jax.lax.map(one, (starts, ends, middles))
 
@@ -312,7 +312,7 @@ def _at(a: Params, b: Params, c: Params, t: Array) -> Params:
 
 
 def _picked(posterior: Posterior, draws: int) -> Params:
-    """Returns some draws of every chain, leaves `[chains, draws, ...]`; of what is on disk nothing else is read."""
+    """Returns some draws of every chain, leaves `[chains, draws, ...]`; other draws on disk are not read."""
     belief = posterior.belief
     if isinstance(belief, Ensemble):
         if jax.tree.leaves(posterior.network_state):
@@ -324,10 +324,10 @@ def _picked(posterior: Posterior, draws: int) -> Params:
         picked = jax.tree.map(lambda *leaves: jnp.stack(leaves)[:, None], *means)
     elif isinstance(belief, Draws):
         count = jax.tree.leaves(belief.samples)[0].shape[1]
-        kept = min(draws, count)
-        if kept < 2:
+        number = min(draws, count)
+        if number < 2:
             raise ValueError("there is one draw a chain, and so no path within one; draw at least two")
-        chosen = (np.arange(kept) + 1) * count // kept - 1
+        chosen = (np.arange(number) + 1) * count // number - 1
         picked = jax.tree.map(lambda leaf: jnp.asarray(leaf[:, chosen]), belief.samples)
     else:
         raise TypeError(
@@ -365,13 +365,13 @@ def _verdict(
             f"Connected: on the lowest of the {words} between two chains the loss rises by at most {lowest.max():.3g} "
             f"{unit} above its ends{inside}."
         )
-    told = ", ".join(f"{a} and {b}" for a, b in pairs[apart][:3]) + (" and others" if apart.sum() > 3 else "")
+    examples = ", ".join(f"{a} and {b}" for a, b in pairs[apart][:3]) + (" and others" if apart.sum() > 3 else "")
     height = lowest[apart].min()
-    whole = "" if density else f" ({loss.rows * height:.3g} nats over all rows)"
+    total = "" if density else f" ({loss.rows * height:.3g} nats over all rows)"
     curve = "; curves may lead round: path=BezierCurve()" if words == StraightLine.words else ""
     order = "; units in another order look like this too, so compare what the chains predict"
     hidden = "" if loss.objective.model.identified else order
     return (
-        f"Apart: {int(apart.sum())} of {len(pairs)} pairs of chains ({told}); on the lowest of the {words} between "
-        f"them the loss rises by {height:.3g} {unit}{whole} or more above its ends{inside}{curve}{hidden}."
+        f"Apart: {int(apart.sum())} of {len(pairs)} pairs of chains ({examples}); on the lowest of the {words} between "
+        f"them the loss rises by {height:.3g} {unit}{total} or more above its ends{inside}{curve}{hidden}."
     )

@@ -1,4 +1,4 @@
-"""What speaks against draws, in plain words; without ArviZ, so that every run can afford it."""
+"""Convergence warnings of chains, from split R-hat, effective sample sizes and transition statistics, without ArviZ."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from lamu.typing import Belief, Params
 
 __all__ = ["UnreliableChains", "complaints", "in_one_place", "mixing", "split_r_hat"]
 
-_FEWEST = 100  # draws a chain; fewer say little of how a chain moves
-# Shares of proposals, of paths that diverge and of exchanges; not measured.
+_FEWEST = 100  # draws a chain; fewer are not informative
+# Shares of proposals, of divergent paths and of exchanges; not measured.
 _REFUSES, _TAKES_ALL, _DIVERGES, _EXCHANGES = 0.01, 0.999, 0.01, 0.02
 _FEWEST_OF_A_CYCLE = 5  # draws; fewer do not show the spread within a mode
-_MOST = 10_000  # coordinates looked at
+_MOST = 10_000  # largest number of coordinates that are tested
 _MOST_MIXED = 256  # of them for an effective sample size
 _LONGER = "take more warm-up and draws, and see lamu.mcmc.diagnose(posterior)"
 
 
 class UnreliableChains(UserWarning):
-    """Draws that should not be trusted, with the reasons and what to do."""
+    """Warns of draws that should not be trusted, with the reasons and a remedy."""
 
 
 def complaints(belief: Belief, model: Target) -> list[str]:
-    """Returns the reasons not to trust draws, each with a remedy; an empty list where none was found."""
-    # Weights are compared between chains where they mean something: in a density, and in a network that is linear in
-    # them. Where hidden units can be exchanged, chains that agree may have their weights in other orders, so that the
-    # log density alone is compared.
+    """Returns the reasons not to trust draws, each with a remedy; empty where there are none."""
+    # Weights are compared between chains where they are identified: in a density, and in a network that is linear in
+    # them. Where hidden units can be permuted, chains that agree may have permuted weights, so that the log density
+    # alone is compared.
     leaves = jax.tree.leaves(belief.samples)
     if not leaves or leaves[0].shape[1] < _FEWEST:
         return []
     statistics = {name: np.asarray(values) for name, values in (belief.statistics or {}).items()}
     values = _coordinates(leaves)
-    found = _refusals(statistics, belief, model) + _stillness(statistics, values) + _divergences(statistics)
-    found += _loneliness(statistics)
-    return found or _disagreement(statistics, values, model)
+    reasons = _refusals(statistics, belief, model) + _stillness(statistics, values) + _divergences(statistics)
+    reasons += _loneliness(statistics)
+    return reasons or _disagreement(statistics, values, model)
 
 
 def mixing(belief: Belief, model: Target) -> Convergence | None:
-    """Returns how far chains have mixed, as a value; None for too few draws to say."""
-    # It is that of the log density and, where weights mean something by themselves, of the weights.
+    """Returns the mixing of chains as a `Convergence`; None for too few draws."""
+    # It is measured for the log density and, where weights are identified, for the weights.
     from numpyro.diagnostics import effective_sample_size
 
     leaves = jax.tree.leaves(belief.samples)
@@ -58,7 +58,7 @@ def mixing(belief: Belief, model: Target) -> Convergence | None:
     if not named:
         return None
     values = np.concatenate(named, axis=2)
-    still = values.std(axis=(0, 1)) == 0  # a coordinate that is held has neither
+    still = values.std(axis=(0, 1)) == 0  # a constant coordinate has neither
     values = values[:, :, ~still]
     if not values.shape[2]:
         return None
@@ -68,7 +68,7 @@ def mixing(belief: Belief, model: Target) -> Convergence | None:
 
 def split_r_hat(values: np.ndarray) -> np.ndarray:
     r"""Returns R-hat, \(\sqrt{\widehat{\mathrm{var}}^+ / W}\), of halves of chains: near one where they agree."""
-    # Source: Gelman et al. (2013), section 11.4, by NumPyro; that of `diagnose` is by ranks, by ArviZ.
+    # Source: Gelman et al. (2013), section 11.4, by NumPyro; `diagnose` uses ArviZ's rank-based version.
     from numpyro.diagnostics import split_gelman_rubin
 
     ratio = split_gelman_rubin(np.asarray(values, np.float64))
@@ -76,9 +76,9 @@ def split_r_hat(values: np.ndarray) -> np.ndarray:
 
 
 def in_one_place(samples: Params, cycles: int) -> bool:
-    """Returns whether the draws of all cycles of all chains lie around one place."""
-    # They do where the means of the cycles differ by no more than a few times the spread within a cycle: in every
-    # coordinate the variance between is below nine times that within.
+    """Whether the draws of all cycles of all chains are around one point."""
+    # They are where the means of the cycles differ by at most a few times the spread within a cycle: in every
+    # coordinate the variance between cycles is below nine times that within.
     values = _coordinates(jax.tree.leaves(samples))
     apart = values.reshape(values.shape[0] * cycles, -1, values.shape[2])
     if cycles < 2 or apart.shape[1] < _FEWEST_OF_A_CYCLE:
@@ -88,7 +88,7 @@ def in_one_place(samples: Params, cycles: int) -> bool:
 
 
 def _coordinates(leaves: list[Any]) -> np.ndarray:
-    # The first ones alone, before anything is read that lies on disk.
+    # The first coordinates alone, so that no others are read from disk.
     flat = [np.asarray(leaf.reshape(*leaf.shape[:2], -1)[:, :, :_MOST], np.float64) for leaf in leaves]
     return np.concatenate(flat, axis=2)[:, :, :_MOST]
 
@@ -107,23 +107,23 @@ def _refusals(statistics: dict[str, np.ndarray], belief: Belief, model: Target) 
 
 
 def _bad_gradient(belief: Belief, model: Target, chain: int) -> str | None:
-    """Returns the leaf whose gradient is not finite where a chain is stuck, in words, of a density."""
+    """Returns the leaf of a density whose gradient is not finite where a chain is stuck, in words."""
     if not isinstance(model, Density):
         return None
-    at = jax.tree.map(lambda leaf: leaf[chain, -1], belief.samples["network"])
-    gradient = jax.grad(lambda u: model.log_target({"network": u, "likelihood": {}}, 1.0))(at)
+    position = jax.tree.map(lambda leaf: leaf[chain, -1], belief.samples["network"])
+    gradient = jax.grad(lambda u: model.log_target({"network": u, "likelihood": {}}, 1.0))(position)
     bad = [path for path, leaf in zip(tree.paths(gradient), jax.tree.leaves(gradient), strict=True)
            if not np.isfinite(np.asarray(leaf)).all()]  # fmt: skip
     return f"the gradient of the log density is not finite there in {', '.join(map(repr, bad))}" if bad else None
 
 
 def _stillness(statistics: dict[str, np.ndarray], values: np.ndarray) -> list[str]:
-    """A free walk that has met no bound has a mean squared jump of twice its variance by three a draw."""
+    """Returns warnings of chains that hardly move, by their mean squared jumps relative to their variance."""
     if "acceptance" not in statistics or statistics["acceptance"].mean() < _TAKES_ALL:
         return []
     jump = np.mean(np.diff(values, axis=1) ** 2, axis=1)
     spread = np.maximum(values.var(axis=1), np.finfo(float).tiny)
-    share = np.median(jump / (2 * spread), axis=1)  # a chain's effective draws, as a share
+    share = np.median(jump / (2 * spread), axis=1)  # a chain's effective draws as a share
     bad = np.flatnonzero(share * values.shape[1] < 6)
     if not len(bad):
         return []
@@ -142,7 +142,7 @@ def _divergences(statistics: dict[str, np.ndarray]) -> list[str]:
 
 
 def _loneliness(statistics: dict[str, np.ndarray]) -> list[str]:
-    """Replicas that never change places tell the coldest one nothing."""
+    """Returns warnings of replicas that are rarely exchanged, and so do not help the coldest one."""
     share = float(statistics["exchange"].mean()) if "exchange" in statistics else 1.0
     if share >= _EXCHANGES:
         return []

@@ -1,4 +1,4 @@
-"""How far draws can be trusted: R-hat and effective sizes by ArviZ, of weights or of functions, and a verdict."""
+"""Diagnostics of chains: ArviZ's R-hat and effective sample sizes, of weights or of functions, with a verdict."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Diagnosis", "diagnose", "inference_data"]
 
 # Vehtari et al. (2021), section 4: R-hat below 1.01 and 100 effective draws a chain; Betancourt (2016) for the 0.3.
 _R_HAT, _PER_CHAIN, _BFMI = 1.01, 100, 0.3
-# What ArviZ's plots and summaries look for, by our names.
+# ArviZ's names of transition statistics, by Lamu's names.
 _NAMES = {
     "log_density": "lp",
     "acceptance": "acceptance_rate",
@@ -32,17 +32,17 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What `diagnose` finds.
+    """Result of `diagnose`.
 
     Attributes:
-        space: "weights" or "functions", where the numbers were taken.
-        r_hat: R-hat by ranks, one number a coordinate, by leaf ("f" in function space, `[rows, outputs]`).
+        space: "weights" or "functions", the quantities that were compared.
+        r_hat: rank-normalised R-hat, one number a coordinate, by leaf ("f" in function space, `[rows, outputs]`).
         ess_bulk: the effective sample size of the bulk, likewise.
-        ess_tail: that of the tails, the smaller of the 5 % and the 95 % quantile's, likewise.
-        divergences: paths that diverged; None where no path is followed.
+        ess_tail: the effective sample size of the tails, the smaller of those of the 5 % and 95 % quantiles, likewise.
+        divergences: the number of divergent paths; None for samplers without paths.
         bfmi: the Bayesian fraction of missing information of every chain, `[chains]`; None where there is no energy.
-        verdict: what it comes to, in words.
-        trusted: whether nothing speaks against the draws.
+        verdict: the conclusion, in words.
+        trusted: whether no diagnostic is beyond its limit.
 
     Examples:
         >>> import numpy as np
@@ -77,10 +77,10 @@ class Diagnosis:
 
 
 def diagnose(posterior: Posterior, x: Inputs = None) -> Diagnosis:
-    """Returns whether the chains of a sampled posterior agree, how many draws they are worth, and a verdict.
+    """Returns R-hat and effective sample sizes of a sampled posterior, with a verdict.
 
-    Where the hidden units of a network can be exchanged, chains that agree may hold their weights in other orders, and
-    R-hat of weights says nothing: it is refused there, and of the outputs at given inputs it is taken instead.
+    Where the hidden units of a network can be permuted, chains that agree may have permuted weights, and R-hat of
+    weights is meaningless: it is refused there, and computed for the outputs at given inputs instead.
 
     Args:
         posterior: a posterior of draws.
@@ -91,7 +91,7 @@ def diagnose(posterior: Posterior, x: Inputs = None) -> Diagnosis:
         The numbers, and a verdict in words: `print(diagnose(posterior))`.
 
     Raises:
-        TypeError: for a belief that is not made of draws.
+        TypeError: for a belief that does not consist of draws.
         ValueError: without x for a network with hidden units, or for fewer than four draws a chain.
         ModuleNotFoundError: without the extra: `pip install "lamu[mcmc]"`.
 
@@ -117,37 +117,37 @@ def diagnose(posterior: Posterior, x: Inputs = None) -> Diagnosis:
         space, values = "functions", {"f": _functions(posterior, x)}
     az = _arviz()
     dataset = az.convert_to_dataset({name.replace("/", "."): leaf for name, leaf in values.items()})
-    found = {}
+    results = {}
     for key, function in (
         ("r_hat", lambda d: az.rhat(d)),
         ("ess_bulk", lambda d: az.ess(d, method="bulk")),
         ("ess_tail", lambda d: az.ess(d, method="tail")),
     ):
         table = function(dataset)
-        found[key] = {name: np.asarray(table[name.replace("/", ".")]) for name in values}
+        results[key] = {name: np.asarray(table[name.replace("/", ".")]) for name in values}
     statistics = _belief(posterior).statistics or {}
     divergences = int(np.sum(statistics["divergent"])) if "divergent" in statistics else None
     bfmi = np.asarray(az.bfmi(data)) if "energy" in statistics else None
-    r_hat = _extreme(np.max, found["r_hat"])
-    smallest = min(_extreme(np.min, found["ess_bulk"]), _extreme(np.min, found["ess_tail"]))
+    r_hat = _extreme(np.max, results["r_hat"])
+    smallest = min(_extreme(np.min, results["ess_bulk"]), _extreme(np.min, results["ess_tail"]))
     reasons = _reasons(r_hat, smallest, chains, divergences, bfmi)
     numbers = f"R-hat at most {r_hat:.3f}, at least {smallest:.0f} effective draws of {chains * draws}, in {space}"
     verdict = f"Do not trust these draws yet ({numbers}): " + "; ".join(reasons) if reasons else f"Trusted: {numbers}."
-    return Diagnosis(space, **found, divergences=divergences, bfmi=bfmi, verdict=verdict, trusted=not reasons)
+    return Diagnosis(space, **results, divergences=divergences, bfmi=bfmi, verdict=verdict, trusted=not reasons)
 
 
 def inference_data(posterior: Posterior) -> Any:
     """Returns a sampled posterior as ArviZ's `InferenceData`, for its plots, summaries and files.
 
-    Leaves go by their paths below `network` and `likelihood`, and what the sampler said of its transitions by ArviZ's
-    names (`lp`, `acceptance_rate`, `energy`, `diverging`, `n_steps`), so that `arviz.plot_energy`, `plot_trace` and
+    Leaves are named by their paths below `network` and `likelihood`, and statistics of transitions by ArviZ's names
+    (`lp`, `acceptance_rate`, `energy`, `diverging`, `n_steps`), so that `arviz.plot_energy`, `plot_trace` and
     `to_netcdf` work.
 
     Args:
         posterior: a posterior of draws.
 
     Raises:
-        TypeError: for a belief that is not made of draws.
+        TypeError: for a belief that does not consist of draws.
         ModuleNotFoundError: without the extra: `pip install "lamu[mcmc]"`.
 
     Examples:
@@ -204,19 +204,19 @@ def _outputs(model: Target, state: State, draws: Params, x: Array) -> Array:
 
 
 def _reasons(r_hat: float, ess: float, chains: int, divergences: int | None, bfmi: np.ndarray | None) -> list[str]:
-    found = []
+    reasons = []
     if not r_hat <= _R_HAT:
-        found.append(f"the chains do not agree (R-hat above {_R_HAT}); take more warm-up and more draws")
+        reasons.append(f"the chains do not agree (R-hat above {_R_HAT}); take more warm-up and more draws")
     if not ess >= _PER_CHAIN * chains:
-        found.append(f"they are worth fewer than {_PER_CHAIN} independent draws a chain; take more of them")
+        reasons.append(f"they are worth fewer than {_PER_CHAIN} independent draws a chain; take more of them")
     if divergences:
-        found.append(f"{divergences} paths diverged; raise target_acceptance, or write the model in other parameters")
+        reasons.append(f"{divergences} paths diverged; raise target_acceptance, or write the model in other parameters")
     if bfmi is not None and not np.min(bfmi) >= _BFMI:
-        found.append(
+        reasons.append(
             f"energies change too slowly (BFMI {np.min(bfmi):.2f}): the tails may not have been reached; write the "
             "model in other parameters"
         )
-    return found
+    return reasons
 
 
 def _extreme(function: Callable[..., np.ndarray], values: dict[str, np.ndarray]) -> float:

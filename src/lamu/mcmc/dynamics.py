@@ -1,4 +1,4 @@
-"""The dynamics of every stochastic-gradient sampler here; a recipe is a choice of its parts."""
+"""The dynamics of stochastic-gradient samplers; recipes choose its parts."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from lamu.typing import Array, Data, Number, Params, RandomKey, State
 __all__ = ["Dynamics", "DynamicsState", "Friction", "Overdamped", "Thermostat", "dynamics"]
 
 
-# A momentum p has the law \(\mathcal N(0, T/N)\) a coordinate where the chain has settled, whatever the step size and
-# the preconditioner are: both are in the impulse and in the step, so that schedules of either leave it alone.
+# At stationarity a momentum p has the distribution \(\mathcal N(0, T/N)\) a coordinate for any step size and
+# preconditioner: both enter the impulse and the step, so that schedules of either do not change it.
 
 
 @record
 class Overdamped:
-    """No momentum: it is drawn anew at every step, which is friction one."""
+    """No momentum: it is resampled at every step, as with friction one."""
 
     friction = 1.0
     geometry = "overdamped Langevin paths"
@@ -80,21 +80,20 @@ class Friction:
 
 @record
 class Thermostat:
-    """A friction ζ of its own, which rises while the momentum is too hot: unknown noise is taken up by it."""
+    """A Nosé–Hoover thermostat: a friction ζ that rises while the momentum is too hot, which absorbs unknown noise."""
 
     # \[ p \leftarrow (1 - \zeta)\, p + \text{impulse}, \qquad
     #    \zeta \leftarrow \zeta + \frac{\epsilon}{Q} \Big(\big(1 - \tfrac\zeta2\big) \frac{N}{T}\,
     #    \frac{\lVert p \rVert^2}{d} - 1\Big) \]
     #
-    # It takes up noise that is the same in every direction, and that of batches on the average over directions. The
-    # factor is of steps that are not short: where \(\theta \leftarrow \theta + \sqrt\epsilon\, p\) settles on a
-    # quadratic of curvature h, \(h\,E[\theta^2] = (1 - \zeta/2)\,E[p^2]\), and it is the parameters' temperature that
-    # is to be held.
+    # It absorbs isotropic noise, and that of batches on the average over directions. The factor corrects for steps of
+    # finite size: where \(\theta \leftarrow \theta + \sqrt\epsilon\, p\) is stationary on a quadratic of curvature h,
+    # \(h\,E[\theta^2] = (1 - \zeta/2)\,E[p^2]\), and the parameters' temperature is the one to control.
 
-    friction: Number = 0.1  # α, at which ζ starts, and whose noise is added
-    # Q, in rows: the larger, the slower. \(Q = N/T\) is the published one, which is slow for large N; the law of the
-    # parameters does not depend on it. None for \(10\, \epsilon / \alpha^2\), with which ζ varies by a third of α or
-    # less, whatever the units of the loss are, and then ζ is no larger than one.
+    friction: Number = 0.1  # α, the initial ζ, whose noise is added
+    # Q, in rows: the larger, the slower. \(Q = N/T\) is the published one, which is slow for large N; the distribution
+    # of the parameters does not depend on it. None for \(10\, \epsilon / \alpha^2\), with which ζ varies by at most a
+    # third of α for any units of the loss, and ζ is then bounded by one.
     inertia: Number | None = 1.0
 
     geometry = "underdamped Langevin paths with a thermostat"
@@ -105,18 +104,18 @@ class Thermostat:
             raise ValueError(f"inertia={self.inertia!r} is none; give a positive number")
 
     def init(self, like: Params) -> State:
-        """Returns a momentum of zero, and the friction it begins with."""
+        """Returns a momentum of zero, and the initial friction."""
         return {"p": tree.zeros_like(like), "zeta": jnp.full((), self.friction, jnp.result_type(float))}
 
     def move(self, memory: State, impulse: Params, step_size: Number, variance: Number) -> tuple[State, Params]:
-        """Returns the momentum after the impulse, and its friction after a look at its temperature."""
+        """Returns the momentum after the impulse, and the friction updated by its temperature."""
         zeta = memory["zeta"]
         p = tree.add(impulse, memory["p"], 1.0 - zeta)
         each = tree.dot(p, p).astype(zeta.dtype) / tree.dimension(p)
-        # At temperature zero there is none to hold.
+        # At temperature zero there is nothing to control.
         hot = jnp.where(variance > 0, (1.0 - zeta / 2) * each / jnp.where(variance > 0, variance, 1.0) - 1.0, 0.0)
         if self.inertia is None:
-            # Beyond one a momentum would turn round, and where batches are very hot the rise would not end.
+            # Beyond one a momentum would change its sign, and with very noisy batches the rise would not end.
             return {"p": p, "zeta": jnp.minimum(zeta + self.friction**2 / 10.0 * hot, 1.0)}, p
         return {"p": p, "zeta": zeta + step_size / self.inertia * hot}, p
 
@@ -157,15 +156,15 @@ def _require_friction(friction: object) -> None:
 
 @record
 class DynamicsState:
-    """The chains; every leaf has a leading axis of chains but the count and the network's state."""
+    """The chains; every leaf except the count and the network's state has a leading axis of chains."""
 
-    count: Array  # steps taken
+    count: Array  # number of steps
     position: Params
-    momentum: State  # the momentum's memory
-    scale: State  # the preconditioner's memory
-    reference: State  # the gradient's memory
-    network_state: State  # the network's state, the same for all, and the run's from its start
-    curvature: State = None  # what is known of the largest curvature, where the step size comes from it
+    momentum: State  # the momentum's state
+    scale: State  # the preconditioner's state
+    reference: State  # the gradient estimator's state
+    network_state: State  # the network's initial state, the same for all
+    curvature: State = None  # the estimate of the largest curvature, where the step size depends on it
 
 
 @record
@@ -173,21 +172,21 @@ class Dynamics(Runnable):
     """The sampler that `sgld`, `psgld`, `sghmc` and `sgnht` make."""
 
     step_size: StepSize | CurvatureStepSize  # ε, a row
-    momentum: Overdamped | Friction | Thermostat = Overdamped()  # how momentum is kept
+    momentum: Overdamped | Friction | Thermostat = Overdamped()  # the momentum
     preconditioner: Preconditioner = NoPreconditioner()  # G
-    gradient: GradientEstimate = Minibatch()  # how the gradient is estimated
-    noise: Any = NoNoise()  # what is known of its variance
-    start: Params = None  # a posterior, or parameters, from which chains start; None for the model's own start
+    gradient: GradientEstimate = Minibatch()  # the gradient estimator
+    noise: Any = NoNoise()  # the estimate of its variance
+    start: Params = None  # a posterior, or parameters, from which chains start; None for the model's initial ones
     chains: int = static(default=4)  # the number of chains
     warmup: int = static(default=1000)  # steps that are dropped
-    draws: int = static(default=200)  # draws that are kept, for each chain
+    draws: int = static(default=200)  # kept draws of each chain
     thinning: int = static(default=10)  # steps a kept draw
-    # Whether all chains see the same batches; else each has an order of the data of its own.
+    # Whether all chains use the same batches; else each has its own order of the data.
     shared_batches: bool = static(default=False)
 
     @property
     def traits(self) -> Traits:
-        # Minibatches, an order of the data a chain; its own length, in cycles where the step size has some.
+        # Minibatches, one order of the data a chain; its own length, in cycles where the step size has some.
         cycle = explored = 0
         length = self.draws * self.thinning
         if isinstance(self.step_size, Cyclical) and self.step_size.period is not None:
@@ -206,7 +205,7 @@ class Dynamics(Runnable):
 
     @property
     def choices(self) -> Choices:
-        # What is sampled, and how: no row of the rule.
+        # Not an instance of the rule.
         left_out = ("minibatch", "no acceptance test", self.preconditioner.departure)
         scale = "none" if isinstance(self.preconditioner, NoPreconditioner) else "squared minibatch gradient"
         return Choices(
@@ -218,10 +217,10 @@ class Dynamics(Runnable):
         )
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> DynamicsState:
-        # Returns every chain at a start of its own, without momentum.
-        one = jax.tree.map(lambda leaf: leaf[0], batch) if batch.mask.ndim == 2 else batch
+        # Returns every chain at its own start, without momentum.
+        single = jax.tree.map(lambda leaf: leaf[0], batch) if batch.mask.ndim == 2 else batch
         keys, state_key = jax.random.split(key, self.chains), jax.random.fold_in(jax.random.clone(key), self.chains)
-        position = jax.vmap(lambda key: started(key, self.start, objective, one)[0])(keys)
+        position = jax.vmap(lambda key: started(key, self.start, objective, single)[0])(keys)
         if self._moves_apart(objective):
             density: Any = objective.model
             position = apart(jax.random.fold_in(jax.random.clone(key), self.chains + 2), position, density)
@@ -235,24 +234,24 @@ class Dynamics(Runnable):
             momentum=jax.vmap(self.momentum.init)(position),
             scale=jax.vmap(self.preconditioner.init)(position),
             reference=jax.vmap(self.gradient.init)(position),
-            network_state=started(state_key, self.start, objective, one)[1],
+            network_state=started(state_key, self.start, objective, single)[1],
             curvature=curvature,
         )
 
     def step(
         self, key: RandomKey, state: DynamicsState, batch: Batch, objective: Objective
     ) -> tuple[DynamicsState, Info]:
-        # Returns every chain after one step; the draw is where they are.
+        # Returns every chain after one step; the draw is their positions.
         #
-        # A batch may have a leading axis of chains, as the loop makes it; without one, all chains see the same rows.
+        # A batch may have a leading axis of chains, as the loop makes it; without one, all chains use the same rows.
         keys, apart = jax.random.split(key, self.chains), batch.mask.ndim == 2
-        model, one = objective.model, jax.tree.map(lambda leaf: leaf[0], batch) if apart else batch
+        model, single = objective.model, jax.tree.map(lambda leaf: leaf[0], batch) if apart else batch
 
         def move(key: RandomKey, chain: State, rows: Batch) -> tuple[State, Array]:
             return self._moved(key, chain, rows, objective, state.count, state.network_state)
 
         chain = (state.position, state.momentum, state.scale, state.reference, state.curvature)
-        if self.chains > 1 and model.scan_friendly(one):
+        if self.chains > 1 and model.scan_friendly(single):
             chain, loss = jax.vmap(move, in_axes=(0, 0, 0 if apart else None))(keys, chain, batch)
         else:
             pick = lambda many, k: jax.tree.map(lambda leaf: leaf[k], many)
@@ -265,27 +264,27 @@ class Dynamics(Runnable):
     def posterior(
         self, key: RandomKey, state: DynamicsState, objective: Objective, data: Data, trace: State
     ) -> Posterior:
-        # Returns the draws as a belief, leaves `[chains, draws, ...]`; those that are on disk stay there.
+        # Returns the draws as a belief, leaves `[chains, draws, ...]`; draws on disk stay there.
         ended = not isinstance(state.count, Tracer) and int(state.count) >= self.warmup
         learns = isinstance(self.step_size, CurvatureStepSize)
         if ended and learns and not np.isfinite(np.asarray(state.curvature["largest"])).all():
-            # Four calls up is whoever called `fit`, whose line the warning is to name.
+            # Four calls up is the caller of `fit`, whose line the warning names.
             warnings.warn(
                 "do not trust these draws: the loss has no curvature where chains start, so that no step size was "
                 "learned and they stand still; give step_size=",
                 UnreliableChains,
                 stacklevel=4,
             )
-        known = self._in_modes(objective, trace) if ended and isinstance(self.step_size, Cyclical) else []
-        if known:
-            warnings.warn("do not trust these draws: " + known[0], UnreliableChains, stacklevel=4)
+        reasons = self._in_modes(objective, trace) if ended and isinstance(self.step_size, Cyclical) else []
+        if reasons:
+            warnings.warn("do not trust these draws: " + reasons[0], UnreliableChains, stacklevel=4)
         if any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(trace)):
             samples = jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), trace)
             return Posterior.of(objective, Draws(samples), state.network_state, key)
-        return posterior_from_draws(key, objective, state.network_state, trace, warns=not known)
+        return posterior_from_draws(key, objective, state.network_state, trace, warns=not reasons)
 
     def _in_modes(self, objective: Objective, trace: State) -> list[str]:
-        """Returns what speaks against the weights of modes, where no cycle of a chain has left its first one."""
+        """Returns a warning about the weights of modes, where no cycle of a chain has left its first mode."""
         assert isinstance(self.step_size, Cyclical)
         cycles, chains = self.step_size.cycles, range(self.chains)
         samples = jax.tree.map(lambda leaf: np.asarray(leaf).swapaxes(0, 1), trace)
@@ -308,13 +307,13 @@ class Dynamics(Runnable):
         return []
 
     def _moves_apart(self, objective: Objective) -> bool:
-        """Whether chains that look for modes would all start at the one point that a density was written with."""
+        """Whether chains that look for modes would all start at the initial point of a density."""
         model = objective.model
         cyclical = isinstance(self.step_size, Cyclical) and self.start is None and self.chains > 1
         return cyclical and isinstance(model, Density) and model.draw is None and model.start is None
 
     def _shares_start(self, objective: Objective) -> bool:
-        """Whether all chains start at one point: at given parameters, or at those of a density."""
+        """Whether all chains start at one point: given parameters, or those of a density."""
         if self._moves_apart(objective):
             return False
         if self.start is None:
@@ -322,7 +321,7 @@ class Dynamics(Runnable):
         return not hasattr(self.start, "belief") or isinstance(self.start.belief, Point)
 
     def explain_divergence(self, state: DynamicsState) -> str:
-        # Returns what to do where the loss is not finite.
+        # Returns the remedy for a loss that is not finite.
         return (
             "the step size is too large for the curvature (it must stay below 2 over it, a row); lower it, start the "
             "chains at a mode (start=), or standardise the data (model.standardised(x, y))"
@@ -331,13 +330,13 @@ class Dynamics(Runnable):
     def _moved(
         self, key: RandomKey, chain: State, batch: Batch, objective: Objective, count: Array, network_state: State
     ) -> tuple[State, Array]:
-        """Returns one chain after a step, and its loss before: the two lines of the module's equation."""
+        """Returns one chain after a step of the module's equation, and its loss before."""
         position, momentum, scale, reference, curvature = chain
         adapting = count < self.warmup
-        found = self.gradient(reference, position, batch, objective, network_state)
+        estimate = self.gradient(reference, position, batch, objective, network_state)
         variance = self.noise(position, batch, objective, network_state)
         explores = adapting | self.step_size.exploring(count) if isinstance(self.step_size, Cyclical) else adapting
-        scale = self.preconditioner.learn(scale, found.gradient, explores)
+        scale = self.preconditioner.learn(scale, estimate.gradient, explores)
         root = self.preconditioner.root(scale)
         if isinstance(self.step_size, CurvatureStepSize):
             gradient, now = jax.grad(mean_loss(objective, batch, network_state)), (count, self.warmup)
@@ -362,24 +361,24 @@ class Dynamics(Runnable):
                 lambda s, v: jnp.sqrt(jnp.maximum(added.astype(s.dtype) - s * s * v, 0.0)), stride, variance
             )
         noise = tree.normal(key, position)
-        impulse = jax.tree.map(lambda s, g, b, z: b * z - s * g, stride, found.gradient, spread, noise)
+        impulse = jax.tree.map(lambda s, g, b, z: b * z - s * g, stride, estimate.gradient, spread, noise)
         new_momentum, p = self.momentum.move(momentum, impulse, step_size, tau)
         new = jax.tree.map(lambda x, s, p: x + s * p, position, stride, p)
-        if (moves := found.moves) is not None:  # a pass over the data in which the chain rests
+        if (moves := estimate.moves) is not None:  # in a pass over the data the chain does not move
             stay = lambda a, b: jnp.where(moves, a, b)
             new, new_momentum = (jax.tree.map(stay, *pair) for pair in ((new, position), (new_momentum, momentum)))
-        return (new, new_momentum, scale, found.memory, curvature), found.value
+        return (new, new_momentum, scale, estimate.memory, curvature), estimate.value
 
 
 def _curvature(rule: CurvatureStepSize, memory: State, gradient: Any, at: Any, rows: Any, root: Any, now: Any) -> Any:
-    """Returns what is known of the curvature after a look at a batch, which is taken in the warm-up alone."""
+    """Returns the estimate of the curvature, updated by a batch in the warm-up alone."""
     count, warmup = now
 
     def learn(memory: State) -> Any:
         product = lambda vector: jax.jvp(gradient, (at,), (vector,))[1]
         return rule.learn(memory, product, rows, root, count, warmup)
 
-    # A branch, which is the same for all chains: the product is not computed while draws are kept.
+    # A branch, which is the same for all chains, so that the product is not computed after the warm-up.
     return jax.lax.cond(count < warmup, learn, lambda memory: memory, memory)
 
 
@@ -393,7 +392,7 @@ def dynamics(
     preconditioner: Preconditioner | None = None,
     noise_estimate: Number | Callable[..., Params] | None = None,
 ) -> Dynamics:
-    """Returns the sampler of some parts; the lengths are of chains, warm-up, draws and thinning."""
+    """Returns the sampler with the given parts; `lengths` are chains, warm-up, draws and thinning."""
     if step_size is None:
         step_size = CurvatureStepSize()
     elif not isinstance(step_size, CurvatureStepSize):

@@ -1,8 +1,7 @@
-"""Gradient estimates of stochastic-gradient samplers: minibatch gradients, control variates, and their variance."""
+"""Gradient estimators of stochastic-gradient samplers: minibatches, control variates, and their variance."""
 
-# A gradient object sees what a step of the protocol sees, a batch and the objective, and has a memory in the sampler's
-# state. What needs all the data takes them in a pass: the batches of one epoch, during which the chain may have to
-# rest.
+# A gradient estimator gets a batch and the objective, and has a state within the sampler's. One that needs all the data
+# takes them in a pass over the batches of one epoch, during which the chain may have to rest.
 
 from __future__ import annotations
 
@@ -36,8 +35,8 @@ __all__ = [
 
 def mean_loss(objective: Objective, batch: Batch, network_state: State) -> Callable[[Params], Array]:
     r"""Returns the mean loss on a batch as a function of free parameters; the target is \(\exp(-\kappa\bar\ell)\)."""
-    # The network is in evaluation mode, with the state that the run started with: a density over parameters has no
-    # batch statistics. A density's Jacobian is not tempered, as for all samplers.
+    # The network is in evaluation mode, with its initial state: a density over parameters has no batch statistics. A
+    # density's Jacobian is not tempered, as for all samplers.
     model = objective.model
 
     def value(params: Params) -> Array:
@@ -53,7 +52,7 @@ def mean_loss(objective: Objective, batch: Batch, network_state: State) -> Calla
 
 @dataclass(frozen=True)
 class Found:
-    """What a gradient object finds: the mean loss, its gradient, the new memory, and whether the chain may move."""
+    """Result of a gradient estimator: the mean loss, its gradient, the new state, and whether the chain may move."""
 
     value: Array
     gradient: Params
@@ -63,7 +62,7 @@ class Found:
 
 @record
 class Minibatch:
-    """The gradient of the batch: one gradient a step, and no memory."""
+    """The gradient of the batch: one gradient a step, without a state."""
 
     def init(self, position: Params) -> State:
         """Returns nothing."""
@@ -79,19 +78,18 @@ class Minibatch:
 
 @record
 class ControlVariates:
-    r"""The gradient of the batch less the same batch's at a reference \(\tilde\theta\), plus all the data's there.
+    r"""Control variates: the batch gradient, minus that at a reference \(\tilde\theta\), plus the full one there.
 
     \[ \hat g(\theta) = \nabla\bar\ell_B(\theta) - \nabla\bar\ell_B(\tilde\theta) + \nabla\bar\ell(\tilde\theta) \]
 
-    Unbiased, with a variance of the order of \(\lVert\theta - \tilde\theta\rVert^2\) in the place of a constant: what
-    batches add to the noise of the chain is gone near the reference. Steps see batches only, so that the full gradient
-    is a sum over one pass: for the first N rows the chain rests at its reference while they are summed (it pays a pass
-    in which it does not move, and draws that fall into it repeat a point); then it moves, for `period` passes, and
-    takes where it is then as its next reference. Two gradients a step, of which both are needed only in moving.
+    Unbiased, with a variance of the order of \(\lVert\theta - \tilde\theta\rVert^2\) instead of a constant: the noise
+    of batches vanishes near the reference. The full gradient is accumulated over one pass of batches, in which the
+    chain rests at its reference (draws in this pass repeat a point); then it moves for `period` passes, and its
+    position becomes the next reference. It takes two gradients a step, of which both are needed only in moving.
 
     Attributes:
-        period: how many passes a reference serves; None to keep the first one for ever, which is for chains that start
-            at a mode (`start=` an optimiser's posterior).
+        period: the number of passes for one reference; None to keep the first one, for chains that start at a mode
+            (`start=` an optimiser's posterior).
 
     Raises:
         ValueError: for a period below one pass.
@@ -112,18 +110,18 @@ class ControlVariates:
             raise ValueError(f"period={self.period!r} passes serve no reference; give a whole number of at least 1")
 
     def init(self, position: Params) -> State:
-        """Returns the start as the reference, nothing summed yet."""
-        # A copy: what a run gives away must not be given away twice.
+        """Returns the start as the reference, with an empty sum."""
+        # A copy, since a run must not donate the same array twice.
         rows = jnp.zeros((), jnp.result_type(float))
         return {"reference": tree.copied(position), "full": tree.zeros_like(position), "rows": rows}
 
     def __call__(
         self, memory: State, position: Params, batch: Batch, objective: Objective, network_state: State
     ) -> Found:
-        """Returns the controlled gradient; where the pass at the reference is not complete, nothing that moves."""
+        """Returns the controlled gradient; while the pass at the reference is incomplete, the chain must not move."""
         loss = jax.value_and_grad(mean_loss(objective, batch, network_state))
         size = jnp.asarray(objective.data_size, jnp.result_type(float))
-        # Half a row is room for rounding, where N is no whole number of them.
+        # Half a row allows for rounding, where N is not an integer.
         if self.period is None:
             begins = jnp.asarray(False)
         else:
@@ -147,7 +145,7 @@ GradientEstimate = Minibatch | ControlVariates
 
 @record
 class NoNoise:
-    """No estimate: the batches' noise is taken as if it were none, and heats the chain a little."""
+    """No estimate: the noise of batches is ignored, and heats the chain a little."""
 
     def __call__(self, position: Params, batch: Batch, objective: Objective, network_state: State) -> None:
         """Returns None."""
@@ -156,7 +154,7 @@ class NoNoise:
 
 @record
 class KnownNoise:
-    """The variance of a minibatch gradient of the mean loss, a number for every coordinate, as the caller knows it."""
+    """A given variance of a minibatch gradient of the mean loss, a number for every coordinate."""
 
     variance: Number  # \(\hat V\)
 
@@ -171,16 +169,16 @@ class KnownNoise:
 
 @record
 class RowNoise:
-    r"""The variance of a minibatch gradient, estimated at every step from the gradients of the batch's rows.
+    r"""The variance of a minibatch gradient, estimated at every step from the gradients of rows.
 
     \[ \hat V = \frac1B \Big(1 - \frac BN\Big) \Big(\frac1B \sum_i g_i^2 - \bar g^2\Big) \]
 
-    Its cost is that of `lamu.objective.curvature.SquaredGradients`, a second pass with products beside it, in which no
-    row's gradient is held. It is the variance of batches that are drawn independently. The loop shuffles, so that the
-    noise of an epoch's batches sums to zero and heats slow directions much less: there an estimate takes away too much.
+    Its cost is that of `lamu.objective.curvature.SquaredGradients`, a second pass with products, without storing the
+    gradients of rows. It is the variance of independently drawn batches. The loop shuffles, so that the noise of an
+    epoch's batches sums to zero and heats slow directions much less: there the estimate subtracts too much.
 
     Raises:
-        TypeError: for a network whose rows mix.
+        TypeError: for a network whose rows interact.
 
     Source: Ahn, Korattikara & Welling (2012), section 4; Chen, Fox & Guestrin (2014), section 3.3, for its use.
 
@@ -206,7 +204,7 @@ class RowNoise:
 
 
 def noise_of(estimate: Number | Callable[..., Params] | None) -> Callable[..., Params | None]:
-    """Returns what is known of the gradient's variance as an object."""
+    """Returns an estimate of the gradient's variance as an object."""
     if estimate is None:
         return NoNoise()
     if isinstance(estimate, int | float):

@@ -39,12 +39,11 @@ class Phase:
 def leapfrog(
     log_density: Callable[[Array], Array], start: Phase, step_size: Number, inverse_mass: Array, steps: Number
 ) -> Phase:
-    """Returns where a path of some leapfrog steps ends; one gradient a step."""
+    """Returns the end of a path of leapfrog steps; one gradient a step."""
     # \[ p \leftarrow p + \tfrac\eta2 \nabla\log\pi(\theta), \qquad \theta \leftarrow \theta + \eta M^{-1} p, \qquad
     #    p \leftarrow p + \tfrac\eta2 \nabla\log\pi(\theta) \]
     #
-    # It keeps volumes, is its own inverse once the momentum is turned round, and its energy is off by O(η²) over a
-    # path.
+    # It preserves volumes, is its own inverse with the momentum negated, and has an energy error of O(η²) over a path.
 
     def one(_: Array, at: Phase) -> Phase:
         half = at.momentum + 0.5 * step_size * at.gradient
@@ -59,8 +58,8 @@ def leapfrog(
 class Hamiltonian(Kernel):
     """The kernel of `hmc`."""
 
-    path_length: Number = math.pi  # the longest path, in the units in which the masses make the target's deviations one
-    most: int = static(default=256)  # the most leapfrog steps of a path
+    path_length: Number = math.pi  # the longest path, in standard deviations of the target as given by the masses
+    most: int = static(default=256)  # the largest number of leapfrog steps of a path
 
     geometry = "Hamiltonian paths of random length"
 
@@ -70,7 +69,7 @@ class Hamiltonian(Kernel):
     def move(
         self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Number
     ) -> tuple[Chain, dict[str, Array]]:
-        # A word of its own for the length, beside the two that the momentum and the test get.
+        # A separate key for the length, besides those of the momentum and the test.
         longest = jax.random.uniform(jax.random.fold_in(jax.random.clone(key), 2), dtype=step_size.dtype)
         momentum_key, accept_key = jax.random.split(key)
         vector, unravel = tree.ravel(chain.position)
@@ -110,23 +109,23 @@ def hmc(
     \[ H(\theta, p) = -\log\pi(\theta) + \tfrac12 p^\top M^{-1} p, \]
 
     and accepts the end with probability \(\min(1, e^{-\Delta H})\). The warm-up learns η by dual averaging and a
-    diagonal M⁻¹ (the variances) in Stan's windows, for every chain by itself; a length that is random keeps no
-    direction in step with the path. On average π/(2η) gradients of all the data a transition and chain. The energy
+    diagonal M⁻¹ (the variances) in Stan's windows, separately for every chain; the random length avoids resonance of a
+    direction with the path. It takes on average π/(2η) gradients of all the data a transition and chain. The energy
     error ΔH of every transition is in `posterior.belief.statistics["energy_error"]`, in nats.
 
-    Departures from the rule: it is no row of the rule; it makes the answer that the rule's rows approximate.
+    Departures from the rule: it is not an instance of the rule; it samples the distribution that the rule approximates.
 
     Args:
-        chains: how many chains, run side by side.
-        warmup: how many transitions adapt and are dropped.
-        draws: how many transitions are kept, for each chain.
+        chains: the number of parallel chains.
+        warmup: the number of transitions for adaptation, which are dropped.
+        draws: the number of kept transitions of each chain.
         path_length: τ_max, in standard deviations of the target (once the masses are learned); π is half a turn of a
-            Gaussian. One so short that every path is one step makes it MALA.
-        target_acceptance: the acceptance that the step size aims at; nearer to one where paths diverge.
-        step_size: η, held, with M = 1; None where the warm-up learns both.
-        most: the most leapfrog steps of a path, whatever its length.
-        start: a posterior from whose draws the chains start, or parameters `{"network", "likelihood"}` where all of
-            them start; None for the model's own start.
+            Gaussian. With paths of a single step it is MALA.
+        target_acceptance: the acceptance to which the step size is adapted; nearer to one where paths diverge.
+        step_size: a fixed η, with M = 1; None to learn both in the warm-up.
+        most: the largest number of leapfrog steps of a path.
+        start: a posterior, from whose draws the chains start, or parameters `{"network", "likelihood"}` where all of
+            them start; None for the model's initial parameters.
 
     Returns:
         The sampler.
@@ -170,13 +169,13 @@ class NoUTurn(Kernel):
         from blackjax.mcmc.hmc import HMCState
 
         transition: Any = kernel.build_kernel()
-        # As one vector: the kernel works leaf by leaf, and of a small target its operations, not its gradient, are what
-        # a transition costs.
+        # As one vector: the kernel works leaf by leaf, and for a small target its operations cost more than the
+        # gradient.
         vector, unravel = tree.ravel(chain.position)
         parts: Any = vector, chain.log_density, tree.ravel(chain.gradient)[0]
         of_vector = lambda vector: target(unravel(vector))
         with lenient():
-            # As bare bits: the kernel selects between keys, which JAX's check for reused keys takes for a use.
+            # As raw bits: the kernel selects between keys, which JAX's check for reused keys counts as a use.
             state, info = transition(jax.random.key_data(key), HMCState(*parts), of_vector, step_size, inverse_mass)
         return Chain(unravel(state.position), state.logdensity, unravel(state.logdensity_grad)), {
             "acceptance": info.acceptance_rate,
@@ -194,18 +193,18 @@ def nuts(
 
     Draws from \(\exp(-\ell(\theta)/T)\) over all free parameters, dispersions included. Each transition doubles a
     leapfrog path until it turns back and picks one of its states (Betancourt's multinomial variant); the warm-up adapts
-    the step size by dual averaging and a diagonal mass matrix in Stan's windows, for every chain by itself. Up to 1,023
-    gradients of the whole data a transition and chain. The network must have no state that training changes.
+    the step size by dual averaging and a diagonal mass matrix in Stan's windows, separately for every chain. It takes
+    up to 1,023 gradients of all the data a transition and chain. The network must have no state that training changes.
 
-    Departures from the rule: it is no row of the rule; it makes the answer that the rule's rows approximate.
+    Departures from the rule: it is not an instance of the rule; it samples the distribution that the rule approximates.
 
     Args:
-        chains: how many chains, run side by side.
-        warmup: how many transitions adapt and are dropped.
-        draws: how many transitions are kept, for each chain.
-        target_acceptance: the acceptance rate that the step size aims at.
-        start: a posterior from whose draws the chains start, or parameters `{"network", "likelihood"}` where all of
-            them start; None for the model's own start.
+        chains: the number of parallel chains.
+        warmup: the number of transitions for adaptation, which are dropped.
+        draws: the number of kept transitions of each chain.
+        target_acceptance: the acceptance rate to which the step size is adapted.
+        start: a posterior, from whose draws the chains start, or parameters `{"network", "likelihood"}` where all of
+            them start; None for the model's initial parameters.
 
     Returns:
         The sampler.

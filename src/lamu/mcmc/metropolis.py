@@ -1,4 +1,4 @@
-"""Random-walk Metropolis–Hastings: a normal step around where the chain is, and a test."""
+"""Random-walk Metropolis–Hastings and Langevin samplers on all the data."""
 
 from __future__ import annotations
 
@@ -41,29 +41,30 @@ def random_walk(
     start: Params = None,
     thinning: int = 10,
 ) -> Chains:
-    r"""Random-walk Metropolis–Hastings on all the data: no gradient, and no bias.
+    r"""Random-walk Metropolis–Hastings on all the data, without gradients and without bias.
 
-    Draws from \(\pi(\theta) \propto \exp(-\ell(\theta)/T)\), by proposals that are accepted or not:
+    Draws from \(\pi(\theta) \propto \exp(-\ell(\theta)/T)\) by accepting or rejecting proposals:
 
     \[ \theta' = \theta + \eta M^{-1/2} z, \quad z \sim N(0, I), \qquad
        \text{accept with probability } \min(1, \pi(\theta')/\pi(\theta)) \]
 
-    The warm-up learns η by dual averaging and a diagonal M⁻¹ (the variances) in Stan's windows, for every chain by
-    itself. One loss over all the data a transition and chain, and no gradient; an independent draw of D parameters
-    takes at least some five D transitions, which is why one in ten is kept: this is for few parameters, and for
-    densities without a gradient.
+    The warm-up learns η by dual averaging and a diagonal M⁻¹ (the variances) in Stan's windows, separately for every
+    chain. It takes one loss over all the data a transition and chain, and no gradient. An independent draw of D
+    parameters takes at least some five D transitions, so by default one draw in ten is kept: use it for few parameters,
+    and for densities without a gradient.
 
-    Departures from the rule: it is no row of the rule; it makes the answer that the rule's rows approximate.
+    Departures from the rule: it is not an instance of the rule; it samples the distribution that the rule approximates.
 
     Args:
-        chains: how many chains, run side by side.
-        warmup: how many transitions adapt and are dropped.
-        draws: how many draws are kept, for each chain.
-        target_acceptance: the acceptance that the step size aims at; 0.234 is best in many dimensions, 0.44 in one.
-        step_size: η, held, with M = 1; None where the warm-up learns both.
-        start: a posterior from whose draws the chains start, or parameters `{"network", "likelihood"}` where all of
-            them start; None for the model's own start.
-        thinning: how many transitions a kept draw takes; the others are never held.
+        chains: the number of parallel chains.
+        warmup: the number of transitions for adaptation, which are dropped.
+        draws: the number of kept draws of each chain.
+        target_acceptance: the acceptance to which the step size is adapted; 0.234 is best in many dimensions, 0.44 in
+            one.
+        step_size: a fixed η, with M = 1; None to learn both in the warm-up.
+        start: a posterior, from whose draws the chains start, or parameters `{"network", "likelihood"}` where all of
+            them start; None for the model's initial parameters.
+        thinning: the number of transitions a kept draw; other draws are never stored.
 
     Returns:
         The sampler.
@@ -90,12 +91,12 @@ def random_walk(
 class Langevin(Kernel):
     """The kernel of `mala` and `ula`."""
 
-    # Whether proposals are tested; where not, each is taken, and the acceptance is what a test would say.
+    # Whether proposals are tested; if not, each is taken, and the acceptance is that of a test.
     adjusted: bool = static(default=True)
 
     @property
     def geometry(self) -> str:
-        """How it moves, in words."""
+        """A description of the moves."""
         return "Langevin steps" if self.adjusted else "Langevin steps, unadjusted"
 
     def begin(self, position: Params, target: LogTarget) -> Chain:
@@ -121,7 +122,7 @@ class Langevin(Kernel):
             - log_proposal(there, vector, chain)
         )
         tested, probability = metropolis(accept_key, log_ratio, proposal, chain)
-        if not self.adjusted:  # but in the warm-up, whose step sizes begin too large for steps without a test
+        if not self.adjusted:  # except in the warm-up, where initial step sizes are too large without a test
             tested = jax.tree.map(lambda a, b: jnp.where(warming, a, b), tested, proposal)
         return tested, {"acceptance": probability}
 
@@ -135,28 +136,28 @@ def mala(
     step_size: Number | None = None,
     start: Params = None,
 ) -> Chains:
-    r"""The Metropolis-adjusted Langevin algorithm on all the data: a step along the gradient with noise, and a test.
+    r"""The Metropolis-adjusted Langevin algorithm (MALA) on all the data.
 
-    Draws from \(\pi(\theta) \propto \exp(-\ell(\theta)/T)\), by proposals that are accepted or not:
+    Draws from \(\pi(\theta) \propto \exp(-\ell(\theta)/T)\) by accepting or rejecting proposals:
 
     \[ \theta' = \theta + \tfrac{\eta^2}{2} M^{-1} \nabla\log\pi(\theta) + \eta M^{-1/2} z, \qquad
        \text{accept with probability } \min\Bigl(1, \frac{\pi(\theta')\,q(\theta|\theta')}
        {\pi(\theta)\,q(\theta'|\theta)}\Bigr) \]
 
-    η is a leapfrog step's: the same transition as `hmc`'s with one step (others write ε = η²/2). The warm-up learns η
-    by dual averaging and a diagonal M⁻¹ (the variances) in Stan's windows, for every chain by itself. One gradient of
-    all the data a transition and chain; refusals fall as η³.
+    η is that of a leapfrog step: the transition is that of `hmc` with one step (others write ε = η²/2). The warm-up
+    learns η by dual averaging and a diagonal M⁻¹ (the variances) in Stan's windows, separately for every chain. It
+    takes one gradient of all the data a transition and chain; the rejection rate falls as η³.
 
-    Departures from the rule: it is no row of the rule; it makes the answer that the rule's rows approximate.
+    Departures from the rule: it is not an instance of the rule; it samples the distribution that the rule approximates.
 
     Args:
-        chains: how many chains, run side by side.
-        warmup: how many transitions adapt and are dropped.
-        draws: how many transitions are kept, for each chain.
-        target_acceptance: the acceptance that the step size aims at; 0.574 is best in many dimensions.
-        step_size: η, held, with M = 1; None where the warm-up learns both.
-        start: a posterior from whose draws the chains start, or parameters `{"network", "likelihood"}` where all of
-            them start; None for the model's own start.
+        chains: the number of parallel chains.
+        warmup: the number of transitions for adaptation, which are dropped.
+        draws: the number of kept transitions of each chain.
+        target_acceptance: the acceptance to which the step size is adapted; 0.574 is best in many dimensions.
+        step_size: a fixed η, with M = 1; None to learn both in the warm-up.
+        start: a posterior, from whose draws the chains start, or parameters `{"network", "likelihood"}` where all of
+            them start; None for the model's initial parameters.
 
     Returns:
         The sampler.
@@ -187,28 +188,28 @@ def ula(
     step_size: Number | None = None,
     start: Params = None,
 ) -> Chains:
-    r"""The unadjusted Langevin algorithm on all the data: MALA without its test, and so with a bias.
+    r"""The unadjusted Langevin algorithm (ULA) on all the data: MALA without its test, and so with a bias.
 
     \[ \theta \leftarrow \theta + \tfrac{\eta^2}{2} M^{-1} \nabla\log\pi(\theta) + \eta M^{-1/2} z, \qquad
        z \sim N(0, I) \]
 
-    What it draws from is not \(\pi(\theta) \propto \exp(-\ell(\theta)/T)\): on a Gaussian of variance σ² it has
-    \(\sigma^2 / (1 - \eta^2 / (4 M \sigma^2))\), too wide by about \(\eta^2/4\) of itself for unit σ² M, and past η = 2
-    it has none. The warm-up takes the η at which a test would accept the stated share. One gradient of all the data a
-    transition and chain.
+    It draws only approximately from \(\pi(\theta) \propto \exp(-\ell(\theta)/T)\): for a Gaussian of variance σ² its
+    variance is \(\sigma^2 / (1 - \eta^2 / (4 M \sigma^2))\), too large by a share of about \(\eta^2/4\) for unit σ² M,
+    and for η > 2 it diverges. The warm-up finds the η at which a test would accept the given share. It takes one
+    gradient of all the data a transition and chain.
 
-    Departures from the rule: it is no row of the rule; it is what stochastic-gradient Langevin steps are of, with all
-    the data.
+    Departures from the rule: it is not an instance of the rule; stochastic-gradient Langevin dynamics are its version
+    for minibatches.
 
     Args:
-        chains: how many chains, run side by side.
-        warmup: how many transitions adapt and are dropped.
-        draws: how many transitions are kept, for each chain.
-        target_acceptance: the share that a test would accept, to which the step size is adapted: nearer to one is less
-            bias and slower.
-        step_size: η, held, with M = 1; None where the warm-up learns both.
-        start: a posterior from whose draws the chains start, or parameters `{"network", "likelihood"}` where all of
-            them start; None for the model's own start.
+        chains: the number of parallel chains.
+        warmup: the number of transitions for adaptation, which are dropped.
+        draws: the number of kept transitions of each chain.
+        target_acceptance: the share that a test would accept, to which the step size is adapted: nearer to one has less
+            bias and is slower.
+        step_size: a fixed η, with M = 1; None to learn both in the warm-up.
+        start: a posterior, from whose draws the chains start, or parameters `{"network", "likelihood"}` where all of
+            them start; None for the model's initial parameters.
 
     Returns:
         The sampler.

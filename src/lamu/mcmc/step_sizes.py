@@ -1,4 +1,4 @@
-"""Step sizes of stochastic-gradient samplers, over the steps of a run."""
+"""Step sizes and preconditioners of stochastic-gradient samplers."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ class NoPreconditioner:
 
 @record
 class RootMeanSquare:
-    r"""RMSprop's scale: the root of the average of squared minibatch gradients.
+    r"""RMSprop's preconditioner: the inverse root of the average of squared minibatch gradients.
 
     \[ V \leftarrow \beta V + (1 - \beta)\, \hat g^2, \qquad G = \Big(\lambda + \sqrt{V / (1 - \beta^t)}\Big)^{-1} \]
 
-    The average is corrected for its start at zero, without which the first steps would be \(1/\lambda\) long. G follows
-    the chain, slowly, and Γ is dropped: a bias that vanishes only as β tends to one.
-    `FrozenAfterWarmup(RootMeanSquare())` has none.
+    The average is corrected for its start at zero, since otherwise the first steps would be \(1/\lambda\) long. G
+    follows the chain slowly, and Γ is omitted: a bias that vanishes only as β tends to one.
+    `FrozenAfterWarmup(RootMeanSquare())` has no such bias.
 
     Attributes:
         decay: β.
@@ -99,7 +99,7 @@ class RootMeanSquare:
         return {"square": tree.zeros_like(like), "count": jnp.zeros((), jnp.int32)}
 
     def learn(self, memory: State, gradient: Params, adapting: bool | Array) -> State:
-        """Returns the average with another squared gradient in it."""
+        """Returns the average updated by another squared gradient."""
 
         def averaged(old: Array, new: Array) -> Array:
             keep = tree.cast(self.decay, new)
@@ -141,24 +141,23 @@ class FrozenAfterWarmup:
     departure = ""
 
     def init(self, like: Params) -> State:
-        """Returns its empty memory."""
+        """Returns the initial state of the base."""
         return self.base.init(like)
 
     def learn(self, memory: State, gradient: Params, adapting: bool | Array) -> State:
-        """Returns its memory, which changes while `adapting` alone."""
+        """Returns the state of the base, which changes only while `adapting`."""
         new = self.base.learn(memory, gradient, adapting)
         return jax.tree.map(lambda a, b: jnp.where(adapting, a, b), new, memory)
 
     def root(self, memory: State) -> Params | None:
-        """Returns its root."""
+        """Returns the root of the base."""
         return self.base.root(memory)
 
 
-# A sampler that never rejects has a bias of the order of its step, and noise of the batches that a step amplifies:
-# steps either stay small, or fall so slowly that the chain goes on for ever while both vanish, \(\sum_t \epsilon_t =
-# \infty\), \(\sum_t \epsilon_t^2 < \infty\), or come and go in cycles: a large one finds another mode, the small ones
-# that follow describe it. Wherever a stochastic-gradient sampler takes a step size, it takes a number, one of these, or
-# any function of the step.
+# A sampler without rejection has a bias of the order of its step, and amplifies the noise of batches: steps either stay
+# small, or fall so slowly that the chain keeps exploring while both errors vanish, \(\sum_t \epsilon_t = \infty\),
+# \(\sum_t \epsilon_t^2 < \infty\), or are cyclical: a large one finds another mode, and the following small ones sample
+# it. A step size of a stochastic-gradient sampler is a number, one of these, or any function of the step.
 
 
 @record
@@ -206,27 +205,27 @@ class Polynomial:
 
 @record
 class Cyclical:
-    r"""A step size that falls along half a cosine and starts again: M cycles of L steps.
+    r"""A cyclical step size: M cycles of L steps, in each of which it falls along half a cosine.
 
     \[ \epsilon_t = \frac{\epsilon_0}{2} \Big(1 + \cos \frac{\pi\,(t \bmod L)}{L}\Big) \]
 
-    The first share of a cycle is exploration, of which no draw is kept; the rest samples, and its draws are kept. Both
-    have the noise of the target, so that its long steps carry a chain to other modes about as often as these have mass.
-    Exploration may have another temperature: a hot chain finds more modes, those of large basins too often, and one of
-    zero descends (Zhang et al.) and weighs modes by where cycles start. A cycle is one visit at most: a mode of mass w
-    has it with an error of about \(\sqrt{w (1 - w) / n}\), n between the number of chains and that of all cycles.
+    The first share of a cycle is exploration, without kept draws; the draws of the rest are kept. Both have the noise
+    of the target, so that long steps carry a chain to other modes about in proportion to their mass. Exploration may
+    have another temperature: a hot chain finds more modes, but those of large basins too often; at temperature zero it
+    descends (Zhang et al.), and the weights of modes depend on the starts of cycles. A cycle visits at most one mode:
+    the estimated mass w of a mode has an error of about \(\sqrt{w (1 - w) / n}\), with n between the number of chains
+    and that of all cycles.
 
-    Every cycle gives the same number of draws, so that \(L = (\text{draws}/M)\,\text{thinning} / (1 -
-    \text{exploration})\), rounded up: the sampler works it out. A warm-up comes before the first cycle, explores, and
-    is all at \(\epsilon_0\).
+    Every cycle has the same number of draws, so that the sampler sets \(L = (\text{draws}/M)\,\text{thinning} / (1 -
+    \text{exploration})\), rounded up. A warm-up before the first cycle explores with the step size \(\epsilon_0\).
 
     Attributes:
         peak: \(\epsilon_0\), a row, at the start of every cycle.
         cycles: M; it must divide the number of draws.
         exploration: the share of a cycle that explores, in [0, 1).
         exploration_temperature: the temperature of exploration, as a multiple of the target's.
-        period: L, which the sampler fills in.
-        lead: the steps of the warm-up, which the sampler fills in.
+        period: L, set by the sampler.
+        lead: the steps of the warm-up, set by the sampler.
 
     Raises:
         ValueError: for a peak that is not positive, no cycle, a share outside [0, 1), or a negative temperature.
@@ -260,12 +259,12 @@ class Cyclical:
             )
 
     def over(self, draws: int, thinning: int, warmup: int) -> Cyclical:
-        """Returns the schedule that leaves so many draws.
+        """Returns the schedule for a number of draws.
 
         Args:
-            draws: how many draws are kept in all.
-            thinning: how many steps each takes.
-            warmup: how many steps come first.
+            draws: the number of kept draws.
+            thinning: the number of steps a draw.
+            warmup: the number of first steps.
 
         Raises:
             ValueError: where the cycles do not divide the draws.
@@ -279,7 +278,7 @@ class Cyclical:
 
     @property
     def explored(self) -> int:
-        """How many steps of a cycle explore."""
+        """The number of exploration steps of a cycle."""
         return math.ceil(self.exploration * self._length - 1e-9)
 
     def __call__(self, step: Number) -> Array:
@@ -326,41 +325,41 @@ def _positive(value: object, name: str) -> None:
 #
 # \[ \frac1\epsilon = h_{\max} \Big( \frac{1}{c\,(2 - \alpha)} + \frac{N/B - 1}{c' \alpha \sqrt T} \Big). \]
 #
-# The time that a chain needs is that of the smallest curvature, \(\alpha / (\epsilon h_{\min})\) steps: what a run of a
-# given length is right about is decided by the condition number \(h_{\max}/h_{\min}\) and the number of batches.
+# The mixing time of a chain is that of the smallest curvature, \(\alpha / (\epsilon h_{\min})\) steps: the accuracy of
+# a run of a given length depends on the condition number \(h_{\max}/h_{\min}\) and the number of batches.
 
 
-# The rates of the average were not measured one by one: `tests/test_curvature_steps.py` tests what they give together.
-_REST = 32  # steps at most, in which the chain waits for a first estimate
-_PLAIN = 20.0  # steps after which the average begins to be one
-_FORGETS = 0.05  # the least rate of the average
-_FALLING = 10.0  # in how many parts of the warm-up an estimate that is too large is forgotten
-_FALLS = (0.5, 0.9)  # the shares of the warm-up between which the step size falls to its last value
+# The rates of the average were not measured one by one: `tests/test_curvature_steps.py` tests their joint effect.
+_REST = 32  # largest number of steps in which the chain waits for a first estimate
+_PLAIN = 20.0  # number of steps before averaging starts
+_FORGETS = 0.05  # the smallest rate of the average
+_FALLING = 10.0  # a too large estimate is forgotten in this fraction of the warm-up
+_FALLS = (0.5, 0.9)  # the shares of the warm-up between which the step size falls to its final value
 
 
 @record
 class CurvatureStepSize:
     r"""A step size that follows the largest curvature, learned in the warm-up by power iteration on its batches.
 
-    With H the Hessian of a batch's mean loss where the chain is, and G the preconditioner, each step of the warm-up
-    takes one product
+    With H the Hessian of a batch's mean loss at the position of the chain, and G the preconditioner, each step of the
+    warm-up takes one product
 
     \[ u \leftarrow (1 - \rho_t)\, u + \rho_t\, G^{1/2} H G^{1/2} \frac{u}{\lVert u \rVert}, \qquad
        h_{\max} \approx \lVert u \rVert, \]
 
-    whose average over batches is nearer to the product with the Hessian of all the data. The chain rests for the first
-    quarter of the warm-up, and for no more than 32 steps, until there is an estimate. Until half of the warm-up it then
-    takes the steps of a noiseless gradient, to find where the posterior is; they fall geometrically to the ε of the
-    module's equation, and that is held, with the estimate, while draws are kept. The estimate rises at once and falls
-    over a tenth of the warm-up: a curvature that varies along the chain counts with its larger values.
+    whose average over batches approximates the product with the Hessian of all the data. The chain rests for the first
+    quarter of the warm-up, at most 32 steps, until there is an estimate. Until half of the warm-up it then takes the
+    steps of a noiseless gradient, to find the posterior; they fall geometrically to the ε of the module's equation,
+    which is fixed, with the estimate, while draws are kept. The estimate rises at once and falls over a tenth of the
+    warm-up, so that a curvature that varies along the chain is represented by its larger values.
 
-    A batch with fewer rows than others (an epoch's last) takes a step that is shorter in proportion: with the whole
-    one, the gradient of its few rows would count as much as that of all the rows of another, and heat the chain. Where
-    a loss has no curvature at all, like the logarithm of a Laplace density, nothing can be learned and the chain rests.
+    A batch with fewer rows than others (an epoch's last) takes a proportionally shorter step: otherwise the gradient of
+    its few rows would have the weight of a full batch, and heat the chain. For a loss without curvature, such as the
+    logarithm of a Laplace density, nothing can be learned and the chain rests.
 
     Attributes:
-        bias: c, about twice the share by which a variance may be too large without the noise of batches.
-        noise: c', which bounds the share that is due to that noise by about \(c'^2/6\).
+        bias: c, about twice the relative error of a variance without the noise of batches.
+        noise: c', which bounds the relative error due to that noise by about \(c'^2/6\).
 
     Raises:
         ValueError: for a number that is not positive.
@@ -386,7 +385,7 @@ class CurvatureStepSize:
                 raise ValueError(f"{name}={value!r} leaves no step size; give a positive number")
 
     def init(self, key: RandomKey, position: Params) -> State:
-        """Returns a random direction of length one, and no estimate: infinite curvature, for which a chain rests."""
+        """Returns a random unit direction, and infinite curvature, for which a chain rests, as estimate."""
         direction = tree.normal(key, position)
         length = _norm(direction)
         return {
@@ -404,15 +403,15 @@ class CurvatureStepSize:
         count: Number,
         warmup: int,
     ) -> State:
-        """Returns the memory after another product with the Hessian of a batch.
+        """Returns the state after another product with the Hessian of a batch.
 
         Args:
-            memory: the memory so far.
+            memory: the current state.
             product: the Hessian of the batch's mean loss times a vector.
             rows: the number of rows in the batch.
             root: the diagonal of the root of the preconditioner; None for the identity.
             count: the number of the step.
-            warmup: how many steps the warm-up has.
+            warmup: the number of steps of the warm-up.
         """
         scaled = lambda v: v if root is None else jax.tree.map(jnp.multiply, v, root)
         old, length = memory["product"], _norm(memory["product"])
@@ -422,7 +421,7 @@ class CurvatureStepSize:
         rate = jnp.maximum(1.0 / (1.0 + t / _PLAIN), _FORGETS)
         new = tree.add(tree.scale(old, 1.0 - rate), image, rate)
         size = _norm(new)
-        # Where a batch has no curvature at all, or none that is a number, the last estimate stands.
+        # Where a batch has no curvature, or one that is NaN, the last estimate is kept.
         usable = jnp.isfinite(size) & (_norm(image) > 0)
         known, slow = memory["largest"], min(_FALLING / warmup, 1.0)
         largest = jnp.where(jnp.isfinite(known), jnp.maximum(size, (1.0 - slow) * known + slow * size), size)
@@ -438,14 +437,14 @@ class CurvatureStepSize:
         """Returns ε at this step.
 
         Args:
-            memory: what was learned.
+            memory: the state.
             objective: the loss, for N and T.
             friction: α.
             rows: the number of rows in the batch.
             count: the number of the step.
-            warmup: how many steps the warm-up has.
+            warmup: the number of steps of the warm-up.
         """
-        # The power of the likelihood is in the curvature; what it does to the noise of batches is a temperature's work.
+        # The power of the likelihood is in the curvature; its effect on the noise of batches is that of a temperature.
         temperature = objective.temperature / objective.likelihood_power
         last = self.last(memory, objective.data_size, temperature, friction)
         first = self.bias * (2.0 - friction) / memory["largest"]
@@ -456,12 +455,12 @@ class CurvatureStepSize:
         return now.astype(jnp.result_type(float))
 
     def last(self, memory: State, data_size: Number, temperature: Number, friction: Number) -> Array:
-        r"""Returns ε of the draws.
+        r"""Returns the final ε, for the kept draws.
 
         Args:
-            memory: what was learned.
+            memory: the state.
             data_size: N.
-            temperature: T, over the power of the likelihood; at zero, where there is no spread to keep, as at one.
+            temperature: T, divided by the power of the likelihood; zero is treated as one.
             friction: α.
         """
         largest = memory["largest"]

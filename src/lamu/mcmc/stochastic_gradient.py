@@ -1,4 +1,4 @@
-"""Stochastic-gradient samplers: Langevin dynamics, plain and preconditioned, and Hamiltonian ones."""
+"""Stochastic-gradient samplers: Langevin, preconditioned Langevin and Hamiltonian dynamics."""
 
 from __future__ import annotations
 
@@ -25,43 +25,42 @@ def sgld(
     start: Params = None,
     shared_batches: bool = False,
 ) -> Dynamics:
-    r"""Stochastic-gradient Langevin dynamics: SGD, with as much noise as makes its path a sample of the posterior.
+    r"""Stochastic-gradient Langevin dynamics: SGD with added noise, so that its path samples the posterior.
 
     \[ \theta \leftarrow \theta - \epsilon_t\, \hat g(\theta) + \sqrt{2 \epsilon_t\, T / N}\;\xi, \qquad
        \xi \sim \mathcal N(0, I) \]
 
-    with \(\hat g\) a minibatch gradient of the mean loss \(\ell/N\), so that ε is a learning rate, the same at every N,
-    and the target is \(\exp(-\ell/T)\). One gradient and one normal draw a parameter, chain and step; nothing is
-    rejected. Welling and Teh's step size is \(2 \epsilon T/N\) here.
+    with \(\hat g\) a minibatch gradient of the mean loss \(\ell/N\), so that ε is a learning rate that does not depend
+    on N, and the target is \(\exp(-\ell/T)\). It takes one gradient and one normal draw a parameter, chain and step,
+    without rejection. Welling and Teh's step size is \(2 \epsilon T/N\) here.
 
-    The bias falls as ε: on a quadratic loss with curvature h a row the variance is too large by a factor
-    \((1 - \epsilon h/2)^{-1}\), and by about \(\epsilon V N / (2T)\) more where batches are drawn independently and
-    their gradients have the variance V; an epoch's batches are shuffled here, and what they add is less where a chain
-    needs many epochs to forget. Without a step size, the warm-up learns one from the largest curvature, for which both
-    errors stay near five per cent of the variance (`CurvatureStepSize`); how fast that explores is for the condition
-    number and the number of batches to say, and an ill-conditioned posterior needs more `thinning`. Steps that fall as
-    `Polynomial` reach the target in the end; `Cyclical` ones reach other modes (cyclical SGLD).
+    The bias is proportional to ε: on a quadratic loss with curvature h a row the variance is too large by a factor \((1
+    - \epsilon h/2)^{-1}\), and by about \(\epsilon V N / (2T)\) more for independently drawn batches whose gradients
+    have the variance V. Here an epoch's batches are shuffled, which adds less where a chain needs many epochs to mix.
+    Without a step size, the warm-up learns one from the largest curvature, for which both errors stay near five per
+    cent of the variance (`CurvatureStepSize`). Its speed of exploration depends on the condition number and the number
+    of batches; an ill-conditioned posterior needs more `thinning`. With `Polynomial` steps the bias vanishes; with
+    `Cyclical` ones chains reach other modes (cyclical SGLD).
 
-    Departures from the rule: it is no row of the rule; it draws from what the rule's rows approximate.
+    Departures from the rule: it is not an instance of the rule; it samples the distribution that the rule approximates.
 
     Args:
-        step_size: ε a row: a number, `Polynomial`, `Cyclical`, or a function of the step; None where the warm-up learns
-            it from the curvature (`CurvatureStepSize()`).
-        chains: how many chains, side by side.
-        warmup: how many steps are dropped.
-        draws: how many draws are kept, for each chain.
-        thinning: how many steps a kept draw takes; the others are never held.
-        gradient: how the gradient is estimated; the minibatch's own where None, or `ControlVariates()`.
-        noise_estimate: V, which then heats no more: None to leave it, a number for every coordinate, or `RowNoise()`.
-        start: a posterior from whose draws chains start (an optimiser's: from its point), or parameters.
-        shared_batches: whether all chains see the same batches, which is a little faster, and makes them dependent.
+        step_size: ε a row: a number, `Polynomial`, `Cyclical`, or a function of the step; None to learn it in the
+            warm-up from the curvature (`CurvatureStepSize()`).
+        chains: the number of parallel chains.
+        warmup: the number of first steps, which are dropped.
+        draws: the number of kept draws of each chain.
+        thinning: the number of steps a kept draw; other draws are never stored.
+        gradient: the gradient estimator; the minibatch gradient where None, or `ControlVariates()`.
+        noise_estimate: V, for which the added noise is reduced: None, a number for every coordinate, or `RowNoise()`.
+        start: a posterior, from whose draws chains start (for an optimiser's posterior from its point), or parameters.
+        shared_batches: whether all chains use the same batches, which is slightly faster, but makes them dependent.
 
     Returns:
-        The sampler. Its posterior is its draws.
+        The sampler, whose posterior consists of draws.
 
     Raises:
-        ValueError: for a step size that is not positive, lengths that make no draw, or no warm-up to learn a step size
-            in.
+        ValueError: for a step size that is not positive, lengths without a draw, or no warm-up to learn a step size.
 
     Source: Welling & Teh (2011), equation 4; Zhang et al. (2020) for cyclical steps.
 
@@ -89,36 +88,36 @@ def psgld(
     start: Params = None,
     shared_batches: bool = False,
 ) -> Dynamics:
-    r"""Preconditioned SGLD: RMSprop, with as much noise as makes its path a sample of the posterior.
+    r"""Preconditioned SGLD: RMSprop with added noise, so that its path samples the posterior.
 
     \[ G = \Big(\lambda + \sqrt{V}\Big)^{-1}, \qquad
        \theta \leftarrow \theta - \epsilon_t\, G\, \hat g(\theta) + \sqrt{2 \epsilon_t G\, T / N}\;\xi \]
 
-    with V the average of squared minibatch gradients. One gradient and one normal draw a parameter, chain and step.
-    The paper lets G follow the chain and drops \(\Gamma = \nabla \cdot G\), which biases what it samples. Here G learns
-    in the warm-up and is held while draws are kept, so that Γ is zero; `RootMeanSquare()` in the place of
-    `FrozenAfterWarmup(RootMeanSquare())` is the paper's algorithm.
+    with V the average of squared minibatch gradients. It takes one gradient and one normal draw a parameter, chain and
+    step. In the paper G follows the chain and \(\Gamma = \nabla \cdot G\) is omitted, which causes a bias. Here G is
+    learned in the warm-up and fixed while draws are kept, so that Γ is zero; with `RootMeanSquare()` instead of
+    `FrozenAfterWarmup(RootMeanSquare())` it is the paper's algorithm.
 
-    Departures from the rule: it is no row of the rule; it draws from what the rule's rows approximate.
+    Departures from the rule: it is not an instance of the rule; it samples the distribution that the rule approximates.
 
     Args:
         step_size: ε a row, in units of G: a number, `Polynomial`, `Cyclical`, or a function of the step; None where the
             warm-up learns it from the curvature in those units (`CurvatureStepSize()`).
         preconditioner: G; `FrozenAfterWarmup(RootMeanSquare())` where None.
-        chains: how many chains, side by side.
-        warmup: how many steps are dropped.
-        draws: how many draws are kept, for each chain.
-        thinning: how many steps a kept draw takes; the others are never held.
-        gradient: how the gradient is estimated; the minibatch's own where None.
-        start: a posterior from whose draws chains start (an optimiser's: from its point), or parameters.
-        shared_batches: whether all chains see the same batches, which is a little faster, and makes them dependent.
+        chains: the number of parallel chains.
+        warmup: the number of first steps, which are dropped.
+        draws: the number of kept draws of each chain.
+        thinning: the number of steps a kept draw; other draws are never stored.
+        gradient: the gradient estimator; the minibatch gradient where None.
+        start: a posterior, from whose draws chains start (for an optimiser's posterior from its point), or parameters.
+        shared_batches: whether all chains use the same batches, which is slightly faster, but makes them dependent.
 
     Returns:
-        The sampler. Its posterior is its draws.
+        The sampler, whose posterior consists of draws.
 
     Raises:
-        ValueError: for a step size that is not positive, lengths that make no draw, or a preconditioner that has no
-            step to learn in.
+        ValueError: for a step size that is not positive, lengths without a draw, or no warm-up to learn a
+            preconditioner.
 
     Source: Li, Chen, Carlson & Carin (2016), algorithm 1.
 
@@ -149,47 +148,46 @@ def sghmc(
     start: Params = None,
     shared_batches: bool = False,
 ) -> Dynamics:
-    r"""Stochastic-gradient Hamiltonian Monte Carlo: momentum SGD, with the noise that its friction asks for.
+    r"""Stochastic-gradient Hamiltonian Monte Carlo: momentum SGD with the noise that balances its friction.
 
     \[ p \leftarrow (1 - \alpha)\, p - \sqrt{\epsilon_t}\, G^{1/2} \hat g(\theta) +
            \sqrt{2 \alpha T/N - \epsilon_t G \hat V}\;\xi, \qquad
        \theta \leftarrow \theta + \sqrt{\epsilon_t}\, G^{1/2} p \]
 
-    with \(\hat g\) a minibatch gradient of the mean loss \(\ell/N\): ε is a learning rate and 1 − α a momentum, and
-    both are the same at every N; the target is \(\exp(-\ell/T)\). One gradient and one normal draw a parameter, chain
-    and step; nothing is rejected. Without friction the noise of batches would heat the chain without bound; friction
-    carries it off, and the noise that is added makes up the rest. \(\hat V\) is the share of it that batches are
-    known to add already (the authors' \(\hat B\)); zero unless given, which heats by about
-    \(\epsilon V N/(2 \alpha T)\) where batches are drawn independently, and less where they are shuffled. Without a
-    step size, the warm-up learns one from the largest curvature, for which that and the error of a step of finite size
-    stay near five per cent of the variance (`CurvatureStepSize`). With `Cyclical` steps it is cyclical SGHMC, with a
-    preconditioner beside them preconditioned cyclical SGHMC.
+    with \(\hat g\) a minibatch gradient of the mean loss \(\ell/N\): ε is a learning rate and 1 − α a momentum, neither
+    of which depends on N; the target is \(\exp(-\ell/T)\). It takes one gradient and one normal draw a parameter, chain
+    and step, without rejection. Without friction the noise of batches would heat the chain without bound; friction
+    removes this heat, and added noise makes up the difference. \(\hat V\) is an estimate of the noise of batches (the
+    authors' \(\hat B\)); by default zero, which heats by about \(\epsilon V N/(2 \alpha T)\) for independently drawn
+    batches, and less for shuffled ones. Without a step size, the warm-up learns one from the largest curvature, for
+    which that and the error of a step of finite size stay near five per cent of the variance (`CurvatureStepSize`).
+    With `Cyclical` steps it is cyclical SGHMC, and with a preconditioner too it is preconditioned cyclical SGHMC.
 
-    Departures from the rule: it is no row of the rule; it draws from what the rule's rows approximate.
+    Departures from the rule: it is not an instance of the rule; it samples the distribution that the rule approximates.
 
     Args:
-        step_size: ε a row: a number, `Polynomial`, `Cyclical`, or a function of the step; None where the warm-up learns
-            it from the curvature (`CurvatureStepSize()`).
+        step_size: ε a row: a number, `Polynomial`, `Cyclical`, or a function of the step; None to learn it in the
+            warm-up from the curvature (`CurvatureStepSize()`).
         friction: α in (0, 1]; one is SGLD.
         preconditioner: G; the identity where None, or for instance `FrozenAfterWarmup(RootMeanSquare())`.
-        chains: how many chains, side by side.
-        warmup: how many steps are dropped.
-        draws: how many draws are kept, for each chain.
-        thinning: how many steps a kept draw takes; the others are never held.
-        gradient: how the gradient is estimated; the minibatch's own where None, or `ControlVariates()`.
+        chains: the number of parallel chains.
+        warmup: the number of first steps, which are dropped.
+        draws: the number of kept draws of each chain.
+        thinning: the number of steps a kept draw; other draws are never stored.
+        gradient: the gradient estimator; the minibatch gradient where None, or `ControlVariates()`.
         noise_estimate: \(\hat V\): None, a number for every coordinate, or `RowNoise()`.
-        start: a posterior from whose draws chains start (an optimiser's: from its point), or parameters.
-        shared_batches: whether all chains see the same batches, which is a little faster, and makes them dependent.
+        start: a posterior, from whose draws chains start (for an optimiser's posterior from its point), or parameters.
+        shared_batches: whether all chains use the same batches, which is slightly faster, but makes them dependent.
 
     Returns:
-        The sampler. Its posterior is its draws.
+        The sampler, whose posterior consists of draws.
 
     Raises:
-        ValueError: for a step size that is not positive, a friction outside (0, 1], lengths that make no draw, or a
-            step size or a preconditioner that has no step to learn in.
+        ValueError: for a step size that is not positive, a friction outside (0, 1], lengths without a draw, or no
+            warm-up to learn a step size or a preconditioner.
 
-    Source: Chen, Fox & Guestrin (2014), equation 15; Wenzel et al. (2020), section 3, for steps that change; Zhang et
-    al. (2020) for cyclical ones.
+    Source: Chen, Fox & Guestrin (2014), equation 15; Wenzel et al. (2020), section 3, for varying steps; Zhang et al.
+    (2020) for cyclical ones.
 
     Examples:
         >>> import lamu
@@ -217,39 +215,39 @@ def sgnht(
     start: Params = None,
     shared_batches: bool = False,
 ) -> Dynamics:
-    r"""The stochastic-gradient Nosé–Hoover thermostat: SGHMC whose friction finds out how hot the batches are.
+    r"""The stochastic-gradient Nosé–Hoover thermostat: SGHMC with a friction that adapts to the noise of batches.
 
     \[ p \leftarrow (1 - \zeta)\, p - \sqrt{\epsilon_t}\, \hat g(\theta) + \sqrt{2 \alpha T/N}\;\xi, \qquad
        \theta \leftarrow \theta + \sqrt{\epsilon_t}\, p, \qquad
        \zeta \leftarrow \zeta + \frac{\epsilon_t}{Q} \Big(\big(1 - \tfrac\zeta2\big) \frac{N}{T}\,
        \frac{\lVert p\rVert^2}{d} - 1\Big) \]
 
-    ζ starts at α, and rises until the momentum is as hot as the target has it: then it has taken up the noise of the
-    batches, so far as that is the same in all directions. One gradient and one normal draw a parameter, chain and step.
+    ζ starts at α, and rises until the momentum has the temperature of the target: then it has absorbed the noise of the
+    batches, as far as that is isotropic. It takes one gradient and one normal draw a parameter, chain and step.
 
-    Departures from the rule: it is no row of the rule; it draws from what the rule's rows approximate. From its source:
-    the factor 1 - ζ/2, without which parameters are that much too cold (a fifth at ζ = 0.4).
+    Departures from the rule: it is not an instance of the rule; it samples the distribution that the rule approximates.
+    From its source: the factor 1 - ζ/2, without which parameters are that much too cold (a fifth at ζ = 0.4).
 
     Args:
-        step_size: ε a row: a number, `Polynomial`, `Cyclical`, or a function of the step; None where the warm-up learns
-            it from the curvature (`CurvatureStepSize()`).
+        step_size: ε a row: a number, `Polynomial`, `Cyclical`, or a function of the step; None to learn it in the
+            warm-up from the curvature (`CurvatureStepSize()`).
         friction: α in (0, 1], whose noise is added.
-        inertia: Q, in rows: how slow the thermostat is. Q = N/T is the published one. None for one row where a step
-            size is given, and where it is learned for \(10\, \epsilon/\alpha^2\), which has no units.
-        chains: how many chains, side by side.
-        warmup: how many steps are dropped.
-        draws: how many draws are kept, for each chain.
-        thinning: how many steps a kept draw takes; the others are never held.
-        gradient: how the gradient is estimated; the minibatch's own where None, or `ControlVariates()`.
-        start: a posterior from whose draws chains start (an optimiser's: from its point), or parameters.
-        shared_batches: whether all chains see the same batches, which is a little faster, and makes them dependent.
+        inertia: Q, in rows: the slowness of the thermostat. Q = N/T is the published one. None for one row with a given
+            step size, and for \(10\, \epsilon/\alpha^2\), which has no units, with a learned one.
+        chains: the number of parallel chains.
+        warmup: the number of first steps, which are dropped.
+        draws: the number of kept draws of each chain.
+        thinning: the number of steps a kept draw; other draws are never stored.
+        gradient: the gradient estimator; the minibatch gradient where None, or `ControlVariates()`.
+        start: a posterior, from whose draws chains start (for an optimiser's posterior from its point), or parameters.
+        shared_batches: whether all chains use the same batches, which is slightly faster, but makes them dependent.
 
     Returns:
-        The sampler. Its posterior is its draws.
+        The sampler, whose posterior consists of draws.
 
     Raises:
-        ValueError: for a step size or an inertia that is not positive, a friction outside (0, 1], or lengths that make
-            no draw, or no warm-up to learn a step size in.
+        ValueError: for a step size or an inertia that is not positive, a friction outside (0, 1], lengths without a
+            draw, or no warm-up to learn a step size.
 
     Source: Ding, Fang, Babbush, Chen, Skeel & Neven (2014), algorithm 2.
 

@@ -1,4 +1,4 @@
-"""Metropolis–Hastings on some of the rows: a sequential test, which is cheap and biased, and one that is exact."""
+"""Metropolis–Hastings on subsets of the rows, by a cheap, biased sequential test or by exact delayed acceptance."""
 
 # With the differences \(l_i = \log p(y_i|\theta') - \log p(y_i|\theta)\), each times p/T, Metropolis–Hastings draws u
 # and accepts where
@@ -6,7 +6,7 @@
 # \[ \frac1N \sum_{i=1}^N l_i > \mu_0, \qquad
 #    \mu_0 = \frac1N \log\Bigl( u\, \frac{p(\theta)^{1/T}}{p(\theta')^{1/T}} \Bigr), \]
 #
-# a question about a mean of N numbers, which often some of them can answer.
+# a test of a mean of N numbers, which a subset of them can often decide.
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["DelayedAcceptance", "SequentialTest", "Subsampled", "minibatch_mh"]
 
 @record
 class _Tally:
-    """What the rows seen so far say."""
+    """Sums over the rows seen so far."""
 
     block: Array
     rows: Array
@@ -42,23 +42,23 @@ class _Tally:
 
 @record
 class SequentialTest:
-    r"""Looks at more and more rows until a t-test is sure: biased, by an error for each decision that is chosen.
+    r"""A sequential t-test on growing subsets of rows, with a chosen error of each decision, and hence a bias.
 
     After n rows, without replacement, with the mean \(\bar l\) and the standard deviation s of their differences,
 
     \[ t = (\bar l - \mu_0) \Big/ \Bigl(\frac{s}{\sqrt n} \sqrt{1 - \frac{n - 1}{N - 1}}\Bigr), \qquad
        \text{decide where } 1 - F_{n-1}(|t|) < \epsilon / K, \]
 
-    with K the number of looks before all rows are seen, so that all looks of a decision together err by ε at most (the
-    paper errs by ε at each, and draws with a standard deviation 1.1 to 1.3 times too large). Measured on the mean of
-    1,000 normal numbers, 50 rows at a time (`tests/test_metropolis.py`): with ε = 0.3 the standard deviation of the
-    draws is 1.17 times too large, and a transition sees 43 % of the rows; with ε = 0.05 it is 1.02 times, and 54 % are
-    seen; with ε = 0.01 it is right to 1 %, and 62 % are seen. At an acceptance of 0.3 no test is sure much sooner,
-    because the rows that are left out could still turn most decisions round. Where the rows' differences have long
-    tails, so that a block of them is not yet normal, the bias is larger.
+    with K the number of tests before all rows are seen, so that all tests of a decision together have an error of at
+    most ε (in the paper each has the error ε, and the standard deviation of draws is 1.1 to 1.3 times too large).
+    Measured on the mean of 1,000 normal numbers, 50 rows at a time (`tests/test_metropolis.py`): with ε = 0.3 the
+    standard deviation of the draws is 1.17 times too large, and a transition uses 43 % of the rows; with ε = 0.05 it is
+    1.02 times, with 54 %; with ε = 0.01 it is right to 1 %, with 62 %. At an acceptance of 0.3 no test can decide much
+    sooner, because the remaining rows could still reverse most decisions. Where the rows' differences have long tails,
+    so that the mean of a block is not normal, the bias is larger.
 
     Attributes:
-        error: ε, the chance of a wrong decision; zero looks at every row, and is exact.
+        error: ε, the probability of a wrong decision; zero uses every row, and is exact.
 
     Source: Korattikara, Chen & Welling (2014), algorithm 1.
 
@@ -77,16 +77,16 @@ class SequentialTest:
             raise ValueError(f"error={self.error!r} is no chance of a mistake; give a number from 0 to below 0.5")
 
     def look(self, key: RandomKey, now: _Tally, added: Array, log_prior: Array, count: Array, u: Array) -> _Tally:
-        """Returns the tally after a look at rows that were just added; u is that of the whole transition."""
+        """Returns the sums and the decision after adding rows; u is that of the whole transition."""
         level = (jnp.log(u) - log_prior) / count
         mean = now.total / now.rows
         variance = jnp.maximum(now.squares / now.rows - mean**2, 0.0) * now.rows / jnp.maximum(now.rows - 1.0, 1.0)
-        left = jnp.maximum(1.0 - (now.rows - 1.0) / jnp.maximum(count - 1.0, 1.0), 0.0)
-        error = jnp.sqrt(variance / now.rows * left)
+        finite_correction = jnp.maximum(1.0 - (now.rows - 1.0) / jnp.maximum(count - 1.0, 1.0), 0.0)
+        error = jnp.sqrt(variance / now.rows * finite_correction)
         t = (mean - level) / jnp.where(error > 0, error, 1.0)
         degrees = jnp.maximum(now.rows - 1.0, 1.0)
         doubt = 0.5 * betainc(0.5 * degrees, jnp.full_like(degrees, 0.5), degrees / (degrees + t**2))
-        # Bonferroni: of the looks that can end before the last one, which sees all rows and is right.
+        # Bonferroni over the tests before the last one, which uses all rows and is exact.
         looks = jnp.maximum(jnp.ceil(count * now.block.astype(count.dtype) / jnp.maximum(now.rows, 1.0)) - 1.0, 1.0)
         sure = (now.rows >= count) | ((error > 0) & (now.rows > 1) & (doubt < self.error / looks))
         return replace(now, decided=sure, accepted=mean > level)
@@ -94,14 +94,14 @@ class SequentialTest:
 
 @record
 class DelayedAcceptance:
-    r"""Asks block after block of the rows, in an order drawn afresh, and accepts what all of them accept: exact.
+    r"""Delayed acceptance, which is exact: tests blocks of rows in random order, and accepts if all blocks accept.
 
     \[ \alpha(\theta, \theta') = \prod_{b=1}^B \min\Bigl(1,
        e^{\sum_{i \in b} l_i + \log (p(\theta')/p(\theta)) / (T B)}\Bigr) \]
 
-    Each factor is turned into its inverse by the way back, so that the chain is reversible whatever the rows, with no
-    bound on anything. The first refusal ends it, so refusals are cheap; an acceptance sees all the rows. It accepts
-    less than Metropolis–Hastings, the more so the more blocks disagree, and so takes smaller steps.
+    The reverse move inverts each factor, so that the chain is reversible for any rows, without bounds on their
+    likelihoods. The first rejection ends the test, so rejections are cheap; an acceptance uses all the rows. It accepts
+    less than Metropolis–Hastings, the more the blocks disagree, and so takes smaller steps.
 
     Source: Christen & Fox (2005); Banterle, Grazian, Lee & Robert (2019).
 
@@ -114,9 +114,9 @@ class DelayedAcceptance:
     name = "delayed acceptance, exact"
 
     def look(self, key: RandomKey, now: _Tally, added: Array, log_prior: Array, count: Array, u: Array) -> _Tally:
-        """Returns the tally after the verdict of the block that was just added."""
-        mine = jax.random.uniform(jax.random.fold_in(key, now.block), dtype=added.dtype)
-        passed = jnp.log(mine) < added
+        """Returns the sums and the decision after the test of another block."""
+        uniform = jax.random.uniform(jax.random.fold_in(key, now.block), dtype=added.dtype)
+        passed = jnp.log(uniform) < added
         return replace(now, decided=~passed | (now.rows >= count), accepted=passed)
 
 
@@ -124,18 +124,18 @@ class DelayedAcceptance:
 class Subsampled(Kernel):
     """The kernel of `minibatch_mh`."""
 
-    test: SequentialTest | DelayedAcceptance  # how a proposal is judged
-    rows: int = static(default=100)  # how many rows are looked at, at a time
+    test: SequentialTest | DelayedAcceptance  # the test of a proposal
+    rows: int = static(default=100)  # the number of rows in a block
 
     @property
     def geometry(self) -> str:
-        """How it moves, in words."""
+        """A description of the moves."""
         return f"random walk, {self.test.name}"
 
     def move(
         self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Number
     ) -> tuple[Chain, dict[str, Array]]:
-        # Returns the chain after one proposal; its log density is an estimate from the rows that were seen.
+        # Returns the chain after one proposal; its log density is an estimate from the rows used.
         noise_key, order_key, level_key, block_key = jax.random.split(key, 4)
         vector, unravel = tree.ravel(chain.position)
         noise = jnp.sqrt(inverse_mass) * jax.random.normal(noise_key, vector.shape, vector.dtype)
@@ -146,11 +146,11 @@ class Subsampled(Kernel):
         mask = target.batch.mask
         total, size = mask.shape[0], min(self.rows, mask.shape[0])
         blocks = -(-total // size)
-        # Real rows first, in an order that knows nothing of where the chain is; those of the last block repeat.
+        # Real rows first, in an order independent of the chain's position; those of the last block repeat.
         shuffled = jax.random.uniform(order_key, (total,), jnp.float32)
         order = jnp.argsort(jnp.where(mask > 0, shuffled, jnp.full_like(shuffled, 2.0)))
         count = target.batch.count.astype(vector.dtype)
-        # The prior is shared among the blocks that are asked: padding fills none of them.
+        # The prior is divided among the blocks with real rows.
         asked = jnp.maximum(jnp.ceil(count / size), 1.0)
 
         def look(now: _Tally) -> _Tally:
@@ -160,7 +160,7 @@ class Subsampled(Kernel):
             old, new = (jnp.where(real > 0, target.rows(at, chosen), 0.0) for at in (chain.position, proposal))
             difference = jnp.where(jnp.isnan(new), -jnp.inf, new) - old
             added = jnp.sum(difference) + (prior_new - prior_old) / asked
-            seen = _Tally(
+            tally = _Tally(
                 block=now.block + 1,
                 rows=now.rows + jnp.sum(real),
                 total=now.total + jnp.sum(difference),
@@ -170,7 +170,7 @@ class Subsampled(Kernel):
                 decided=now.decided,
                 accepted=now.accepted,
             )
-            return self.test.look(block_key, seen, added, prior_new - prior_old, count, u)
+            return self.test.look(block_key, tally, added, prior_new - prior_old, count, u)
 
         zero = jnp.zeros((), vector.dtype)
         no = jnp.zeros((), bool)
@@ -194,28 +194,28 @@ def minibatch_mh(
     step_size: Number | None = None,
     start: Params = None,
 ) -> Chains:
-    r"""Metropolis–Hastings that looks at some of the rows: a random walk, judged by a test on the rows' likelihoods.
+    r"""Random-walk Metropolis–Hastings on subsets of the rows.
 
-    Draws from \(\pi(\theta) \propto \exp(-\ell(\theta)/T)\), nearly so or exactly, by the test: proposals
-    \(\theta' = \theta + \eta M^{-1/2} z\) are judged by `SequentialTest`, which asks rows until it is sure enough and
-    has a bias that is stated there, or by `DelayedAcceptance`, which is exact and stops at the first refusal.
+    Draws approximately or exactly from \(\pi(\theta) \propto \exp(-\ell(\theta)/T)\): proposals \(\theta' = \theta +
+    \eta M^{-1/2} z\) are tested by `SequentialTest`, which adds rows until it can decide and has the bias documented
+    there, or by `DelayedAcceptance`, which is exact and stops at the first rejection.
 
-    The warm-up learns η by dual averaging and a diagonal M⁻¹ in Stan's windows, for every chain by itself. No gradient;
-    two passes over the rows that were looked at (`posterior.belief.statistics["rows"]`) a transition and chain. Chains
-    run side by side, and all wait for the one that looks longest: the fewer chains, the more is saved.
+    The warm-up learns η by dual averaging and a diagonal M⁻¹ in Stan's windows, separately for every chain. It takes no
+    gradient, and two passes over the rows used (`posterior.belief.statistics["rows"]`) a transition and chain. Parallel
+    chains wait for the one with the longest test: fewer chains save more.
 
-    Departures from the rule: it is no row of the rule; it makes the answer that the rule's rows approximate.
+    Departures from the rule: it is not an instance of the rule; it samples the distribution that the rule approximates.
 
     Args:
-        chains: how many chains, run side by side.
-        warmup: how many transitions adapt and are dropped.
-        draws: how many transitions are kept, for each chain.
-        rows: how many rows are looked at, at a time; at least 30, for a sum that is nearly normal.
+        chains: the number of parallel chains.
+        warmup: the number of transitions for adaptation, which are dropped.
+        draws: the number of kept transitions of each chain.
+        rows: the number of rows in a block; at least 30, for a nearly normal sum.
         test: `SequentialTest(error)` or `DelayedAcceptance()`.
-        target_acceptance: the acceptance that the step size aims at.
-        step_size: η, held, with M = 1; None where the warm-up learns both.
-        start: a posterior from whose draws the chains start, or parameters `{"network", "likelihood"}` where all of
-            them start; None for the model's own start.
+        target_acceptance: the acceptance to which the step size is adapted.
+        step_size: a fixed η, with M = 1; None to learn both in the warm-up.
+        start: a posterior, from whose draws the chains start, or parameters `{"network", "likelihood"}` where all of
+            them start; None for the model's initial parameters.
 
     Returns:
         The sampler.

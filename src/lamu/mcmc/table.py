@@ -1,4 +1,4 @@
-"""The table of samplers: those of the face that are registered as recipes."""
+"""The table of samplers: the public ones that are registered as recipes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parallel tempering: replicas of a chain at higher temperatures, which hand it what they find."""
+"""Parallel tempering: replicas of a chain at higher temperatures, with exchanges."""
 
 from __future__ import annotations
 
@@ -20,48 +20,48 @@ __all__ = ["Replicas", "parallel_tempering"]
 
 @record
 class Replicas(Kernel):
-    """The kernel of `parallel_tempering`: any other, once a temperature, and exchanges between neighbours."""
+    """The kernel of `parallel_tempering`: another kernel at each temperature, and exchanges between neighbours."""
 
-    # A chain is its coldest replica; in the place of a gradient it carries all of them, leaves `[temperatures, ...]`.
+    # A chain is its coldest replica; its `gradient` contains all replicas, leaves `[temperatures, ...]`.
 
-    kernel: Kernel  # how a replica moves
-    temperatures: tuple[float, ...] = static()  # as multiples of the run's own, the first of them one
+    kernel: Kernel  # the kernel of a replica
+    temperatures: tuple[float, ...] = static()  # multiples of the run's temperature, the first of them one
 
     @property
     def geometry(self) -> str:
-        """How it moves, in words."""
+        """A description of the moves."""
         return f"{self.kernel.geometry}, at {len(self.temperatures)} temperatures"
 
     @property
     def replicas(self) -> int:
-        # K, how many of them a chain has, side by side.
+        # K, the number of replicas of a chain.
         return len(self.temperatures)
 
     def begin(self, position: Params, target: LogTarget) -> Chain:
-        # Returns a chain whose replicas are all in one place.
+        # Returns a chain whose replicas are all at one position.
         here = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(self.temperatures), *jnp.shape(leaf))), position)
         return self._coldest(self._begun(here, target))
 
     def move(
         self, key: RandomKey, chain: Chain, target: LogTarget, step_size: Array, inverse_mass: Array, warming: Number
     ) -> tuple[Chain, dict[str, Array]]:
-        # Returns the chain after every replica has moved and neighbours were exchanged.
+        # Returns the chain after a move of every replica and exchanges of neighbours.
         move_key, exchange_key = jax.random.split(key)
 
         def one(key: RandomKey, replica: Chain, temperature: Array) -> tuple[Chain, dict[str, Array]]:
-            # Variances grow with the temperature, and with masses that follow them one step size suits all.
+            # Variances are proportional to the temperature; with masses scaled by it one step size suits all.
             wider = inverse_mass * temperature.astype(inverse_mass.dtype)
             return self.kernel.move(key, replica, _heated(target, temperature), step_size, wider, warming)
 
         keys = jax.random.split(move_key, len(self.temperatures))
         replicas, statistics = jax.vmap(one)(keys, chain.gradient, self._temperatures)
         replicas, exchanged = self.exchange(exchange_key, replicas, target)
-        own = {name: values[0] for name, values in statistics.items()}
-        return self._coldest(replicas), {**own, "exchange": exchanged}
+        coldest = {name: values[0] for name, values in statistics.items()}
+        return self._coldest(replicas), {**coldest, "exchange": exchanged}
 
     def exchange(self, key: RandomKey, replicas: Chain, target: LogTarget) -> tuple[Chain, Array]:
-        """Returns the replicas after neighbours were offered each other's places, and the mean chance of that."""
-        # Every second pair of neighbours, the even or the odd ones, by a coin:
+        """Returns the replicas after proposed exchanges of neighbours, and the mean probability of acceptance."""
+        # Every second pair of neighbours, the even or the odd ones at random:
         #
         # \[ \text{accept with probability } \min\Big(1,
         #    \frac{\pi_i(\theta_j)\,\pi_j(\theta_i)}{\pi_i(\theta_i)\,\pi_j(\theta_j)}\Big) \]
@@ -113,30 +113,30 @@ def parallel_tempering(
     step_size: Number | None = None,
     start: Params = None,
 ) -> Chains:
-    r"""Parallel tempering on all the data, for targets of several modes far apart.
+    r"""Parallel tempering on all the data, for targets with several distant modes.
 
-    Draws from \(\pi(\theta) \propto \exp(-\ell(\theta)/T)\). A chain is K replicas, of which number k samples
-    \(\pi_k \propto \exp(-\ell/(T_k T))\), \(1 = T_1 < \dots < T_K\): the hot ones cross where the cold one cannot, and
-    after every transition neighbours are offered each other's places (`Replicas.exchange`). The coldest replica's draws
-    are kept. Likelihood and prior are heated alike; a density's Jacobian is not.
+    Draws from \(\pi(\theta) \propto \exp(-\ell(\theta)/T)\). A chain has K replicas, of which replica k samples \(\pi_k
+    \propto \exp(-\ell/(T_k T))\), \(1 = T_1 < \dots < T_K\): hot replicas cross barriers that the cold one cannot, and
+    after every transition exchanges of neighbours are proposed (`Replicas.exchange`). The coldest replica's draws are
+    kept. Likelihood and prior are tempered alike; a density's Jacobian is not.
 
-    Good ladders let a fifth to a half of the offers through, which `posterior.belief.statistics["exchange"]` says; in D
-    dimensions that takes some \(\sqrt{D}\, \log T_K\) temperatures. The warm-up learns η and M from the coldest
-    replica; hotter ones take \(M / T_k\). K transitions of the kernel and K gradients of all the data a transition and
-    chain, side by side.
+    Good ladders accept a fifth to a half of the exchanges (`posterior.belief.statistics["exchange"]`), which needs
+    about \(\sqrt{D}\, \log T_K\) temperatures in D dimensions. The warm-up learns η and M from the coldest replica;
+    hotter ones use \(M / T_k\). It takes K parallel transitions of the kernel, each with its gradients of all the data,
+    a transition and chain.
 
-    Departures from the rule: it is no row of the rule; it makes the answer that the rule's rows approximate.
+    Departures from the rule: it is not an instance of the rule; it samples the distribution that the rule approximates.
 
     Args:
-        chains: how many chains, run side by side.
-        warmup: how many transitions adapt and are dropped.
-        draws: how many transitions are kept, for each chain.
-        temperatures: T_1 to T_K, as multiples of the run's own; the first is one, and they rise.
-        kernel: how a replica moves, for instance `lamu.mcmc.nuts().kernel`; Hamiltonian Monte Carlo where None.
-        target_acceptance: the acceptance that the step size aims at.
-        step_size: η, held, with M = 1; None where the warm-up learns both.
-        start: a posterior from whose draws the chains start, or parameters `{"network", "likelihood"}` where all of
-            them start; None for the model's own start.
+        chains: the number of parallel chains.
+        warmup: the number of transitions for adaptation, which are dropped.
+        draws: the number of kept transitions of each chain.
+        temperatures: T_1 to T_K, as multiples of the run's temperature; increasing, and the first is one.
+        kernel: the kernel of a replica, for instance `lamu.mcmc.nuts().kernel`; Hamiltonian Monte Carlo where None.
+        target_acceptance: the acceptance to which the step size is adapted.
+        step_size: a fixed η, with M = 1; None to learn both in the warm-up.
+        start: a posterior, from whose draws the chains start, or parameters `{"network", "likelihood"}` where all of
+            them start; None for the model's initial parameters.
 
     Returns:
         The sampler.
@@ -144,7 +144,7 @@ def parallel_tempering(
     Raises:
         ValueError: for fewer than one chain or draw, a negative warm-up, a rate outside (0, 1), a step that is not
             positive, or temperatures that do not rise from one.
-        TypeError: for a kernel that looks at some rows only, which knows no density to exchange by.
+        TypeError: for a kernel on subsets of rows, which has no density for exchanges.
         ModuleNotFoundError: where the step size is learned without the extra: `pip install "lamu[mcmc]"`.
 
     Source: Swendsen & Wang (1986); Geyer (1991), "Markov chain Monte Carlo maximum likelihood".
