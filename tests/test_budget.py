@@ -20,14 +20,14 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_289, 74_000),
+    "lines": (101_365, 74_000),
     "files": (409, 330),
-    "lines of code": (49_418, 36_000),
+    "lines of code": (49_476, 36_000),
     "lines of code, core": (33_094, 25_000),
     "lines of code, graphs": (7_711, 6_000),
-    "lines of code, tables": (8_613, 5_000),
+    "lines of code, tables": (8_671, 5_000),
     "lines of code, outside of the library": (0, 0),
-    "docstring lines a line of code": (0.494, 0.5),
+    "docstring lines a line of code": (0.493, 0.5),
     "import lines a line of code": (0.175, 0.15),
     "`Any` a thousand lines of code": (39.6, 40),
     "`isinstance` a thousand lines of code": (25.2, 14),

@@ -52,24 +52,81 @@ def learn_encoding(
     x: np.ndarray, y: np.ndarray, classes: int, columns: Sequence[str], weight: np.ndarray | None = None
 ) -> Encoding:
     """Returns the imputation of missing numbers, learned from training rows; complete columns have one too."""
-    learned = learn(_features(x, columns), np.arange(len(x)), impute=True, y=y, classes=classes, weight=weight)
+    features = _features(x, columns, _one_hot(x))
+    learned = learn(features, np.arange(len(x)), impute=True, y=y, classes=classes, weight=weight)
     # No units: the precision is the rows' own.
     return Encoding("y", "classes" if classes else "regression", (), **{**learned, "units": ()})
 
 
-def training_rows(encoding: Encoding, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def training_rows(encoding: Encoding, x: np.ndarray, y: np.ndarray, columns: Sequence[str]) -> np.ndarray:
     """Returns complete training rows, with a column of ones and zeros for each that lacks numbers."""
-    return transform(_features(x, encoding.columns), encoding, np.arange(len(x)), y)[0].astype(x.dtype)
+    blocks = _blocks(encoding, columns)
+    codes = transform(_features(x, columns, blocks), encoding, np.arange(len(x)), y)[0]
+    return _in_columns(codes, x, blocks).astype(x.dtype)
 
 
-def new_rows(encoding: Encoding, x: np.ndarray) -> Completions:
+def new_rows(encoding: Encoding, x: np.ndarray, columns: Sequence[str]) -> Completions:
     """Returns rows to predict, one that lacks numbers once for each draw of them."""
-    completed = completions(_features(x, encoding.columns), encoding)
-    return replace(completed, x=completed.x.astype(x.dtype))
+    blocks = _blocks(encoding, columns)
+    completed = completions(_features(x, columns, blocks), encoding)
+    return replace(completed, x=_in_columns(completed.x, x[completed.row], blocks).astype(x.dtype))
 
 
-def _features(x: np.ndarray, columns: Sequence[str]) -> Features:
-    return Features(tuple(columns), np.asarray(x, np.float64), ((),) * len(columns))
+# A category that training did not have is all zeros of a `OneHotEncoder` that ignores it, which a model takes for a
+# category that does nothing. Columns of which every training row has exactly one are therefore a column of words here.
+
+
+def _one_hot(x: np.ndarray) -> list[list[int]]:
+    """Returns the groups of successive columns of zeros and ones of which every row has exactly one."""
+    blocks: list[list[int]] = []
+    block: list[int] = []
+    for column, values in enumerate(x.T):
+        if not values.any():  # a category that these rows do not have
+            continue
+        if not np.isin(values, (0, 1)).all() or values.all():
+            block = []
+            continue
+        block.append(column)
+        while (total := x[:, block].sum(axis=1)).max() > 1:
+            block = block[1:]
+        if total.all():
+            blocks.append(block)
+            block = []
+    return blocks
+
+
+def _blocks(encoding: Encoding, columns: Sequence[str]) -> list[list[int]]:
+    place = {name: index for index, name in enumerate(columns)}
+    return [[place[name] for name in levels] for levels in encoding.levels if levels]
+
+
+def _features(x: np.ndarray, columns: Sequence[str], blocks: Sequence[Sequence[int]]) -> Features:
+    """Returns numbers, and behind them for each block the position of the one; the last for a row that has none."""
+    numbers = np.setdiff1d(np.arange(len(columns)), [column for block in blocks for column in block])
+    values, names = [x[:, numbers]], [str(columns[index]) for index in numbers]
+    levels: list[tuple[str, ...]] = [()] * len(numbers)
+    for block in blocks:
+        part = x[:, block]
+        code = np.where(part.any(axis=1), part.argmax(axis=1), len(block))
+        values.append(np.where(np.isnan(part).any(axis=1), np.nan, code)[:, None])
+        names.append(" | ".join(columns[index] for index in block))
+        levels.append((*(columns[index] for index in block), ""))
+    return Features(tuple(names), np.concatenate(values, axis=1).astype(np.float64), tuple(levels))
+
+
+def _in_columns(codes: np.ndarray, x: np.ndarray, blocks: Sequence[Sequence[int]]) -> np.ndarray:
+    """Returns completed rows in the columns of x, indicators behind."""
+    if not blocks:
+        return codes
+    numbers = np.setdiff1d(np.arange(x.shape[1]), np.concatenate(blocks))
+    completed = x.copy()
+    completed[:, numbers] = codes[:, : len(numbers)]
+    for place, block in enumerate(blocks, len(numbers)):
+        given = x[:, block]
+        lacks = np.isnan(given).any(axis=1) | ~given.any(axis=1)
+        drawn = np.equal.outer(codes[:, place], np.arange(1, len(block) + 1))
+        completed[:, block] = np.where(np.reshape(lacks, (-1, 1)), drawn, given)
+    return np.concatenate([completed, codes[:, len(numbers) + len(blocks) :]], axis=1)
 
 
 def refuse_words(X: Inputs) -> None:
@@ -88,6 +145,10 @@ def refuse_words(X: Inputs) -> None:
             raise ValueError(f"{what} holds dates, which are no numbers; give days since the first, for instance")
         if column.dtype.kind not in "OU":
             continue
+        if dates := [value for value in column.ravel() if hasattr(value, "year")]:
+            raise ValueError(f"{what} holds dates such as {dates[0]}, which are no numbers; give days since the first")
+        if any(str(value) == "<NA>" for value in column.ravel()):
+            raise ValueError(f"{what} holds <NA> among objects; write X.convert_dtypes()")
         texts = tuple(sorted({value.strip() for value in column.ravel() if isinstance(value, str)}))
         if is_code(texts):
             code = next(text for text in texts if text[0] == "0" and len(text) > 1)
@@ -102,6 +163,16 @@ def refuse_words(X: Inputs) -> None:
                 f"{what} holds the word {word!r}, which is no number; encode it as categories, for instance by "
                 "scikit-learn's OneHotEncoder in a pipeline"
             )
+
+
+def _refuse_lacking(y: Targets) -> None:
+    from pandas import isna  # of None and pd.NA too, on which scikit-learn fails
+
+    labels = np.asarray(y, object)
+    rows = np.flatnonzero(isna(labels) & (labels.ndim == 1))
+    if len(rows):
+        missing = f"{len(rows)} missing value{'s' * (len(rows) > 1)}, the first {labels[rows[0]]} in row {rows[0]}"
+        raise ValueError(f"Input y contains NaN: {missing}; leave such rows out")
 
 
 # \[ \sum_{i=1}^N w_i \log p(y_i \mid x_i, \theta)
@@ -144,6 +215,7 @@ class PosteriorEstimator(BaseEstimator):
 
     posterior_: Posterior
     dtype_: np.dtype
+    n_features_in_: int
     random_state: RandomState
 
     def __getstate__(self) -> Options:
@@ -284,6 +356,7 @@ class BayesianEstimator(PosteriorEstimator):
             ValueError: for inputs that cannot be used: infinity, a column without a value, another number of rows
                 than y has, weights that are negative or all zero, targets outside the likelihood's support.
         """
+        _refuse_lacking(y)
         X, y = self._validated(X, y, reset=True, ensure_min_samples=2)
         weight = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
         if not weight.any():  # which the lowest version of scikit-learn lets pass
@@ -293,9 +366,8 @@ class BayesianEstimator(PosteriorEstimator):
         X, target, weight, given = distinct(X, target, weight)
         if len(X) < 2:
             raise ValueError(f"there is {len(X)} distinct row (n_samples={len(X)}); give at least two")
-        names = getattr(self, "feature_names_in_", [f"x{column}" for column in range(X.shape[1])])
-        encoding = learn_encoding(X, target, len(getattr(self, "classes_", ())), list(names), weight)
-        X = training_rows(encoding, X, target)
+        encoding = learn_encoding(X, target, len(getattr(self, "classes_", ())), self._columns, weight)
+        X = training_rows(encoding, X, target, self._columns)
         if self.algorithm is None:  # it is one over folds
             times = repeats(weight, given)
             apart = (weight / times).astype(weight.dtype)
@@ -321,6 +393,10 @@ class BayesianEstimator(PosteriorEstimator):
             raise ValueError(f"there is no likelihood {asked!r} for such a target; {nearest(asked, names)}")
         return names[asked](classes)
 
+    @property
+    def _columns(self) -> list[str]:
+        return list(getattr(self, "feature_names_in_", [f"x{column}" for column in range(self.n_features_in_)]))
+
     @abstractmethod
     def _target(self, y: Targets) -> tuple[np.ndarray, Likelihood]:
         """Returns the targets as numbers `[rows]`, and their likelihood."""
@@ -342,6 +418,6 @@ class BayesianEstimator(PosteriorEstimator):
     def _predict(self, X: Inputs, ask: Callable[[Predictive], Any]) -> Any:
         """Returns the answer to a question about the prediction at X, as NumPy arrays."""
         rows = self._validated(X)
-        completed = new_rows(Encoding.of(self.encoding_), np.asarray(rows, self.dtype_))
+        completed = new_rows(Encoding.of(self.encoding_), np.asarray(rows, self.dtype_), self._columns)
         mixed = lambda posterior: InputMixture.of(lambda x, _: posterior.predict(x, samples=self.samples), completed)
         return self._asked(lambda posterior: ask(mixed(posterior)))
