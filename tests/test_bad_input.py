@@ -154,9 +154,12 @@ def test_what_is_no_model_or_no_algorithm(learn):
 def test_strings_are_no_data():
     with pytest.raises(TypeError, match=r"the data are the text 'iris'; give arrays, for instance lamu.data.load"):
         read_rows("iris")
-    for data in ((np.array([["a"]] * 4), Y), (X, np.array(["a", "b"] * 2))):
-        with pytest.raises(TypeError, match="which is not of real numbers; convert it"):
+    fixes = (r"pandas.get_dummies\(x\)", r"names, y = np.unique\(y, return_inverse=True\)")
+    for data, fix in zip(((np.array([["a"]] * 4), Y), (X, np.array(["a", "b"] * 2))), fixes, strict=True):
+        with pytest.raises(TypeError, match=f"not of real numbers; encode its words, as 'a', for instance {fix}"):
             read_rows(data)
+    with pytest.raises(TypeError, match="dtype complex128, which is not of real numbers; convert it"):
+        read_rows((X, 1j * Y))
 
 
 def test_what_other_libraries_call_otherwise_is_pointed_to(fitted):

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from lamu import memory
 from lamu.data.arrays import Arrays
@@ -426,6 +427,8 @@ def located(likelihood: Likelihood, offset: Any, width: int) -> Any:
 
 def _is_finite(x: Any, dtype: DTypeLike) -> bool:
     """Whether all inputs are finite in the given dtype; checked in chunks of rows where they are many."""
+    if isinstance(x, Tracer):  # under `jax.jit` or `jax.grad` there are no numbers to check
+        return True
     if isinstance(x, np.ndarray) and x.dtype == dtype and x.nbytes <= _SMALL:
         return bool(np.isfinite(x).all())
     rows = max(1, memory.budget() // max(8 * math.prod(x.shape[1:]), 1))

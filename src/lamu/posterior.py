@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from lamu import memory, predictives, store, tree
 from lamu.compile_once import is_traced
@@ -106,6 +107,9 @@ class Posterior:
 
         Where the outputs of all draws at all rows would take more than `lamu.memory.budget()`, the predictive keeps the
         inputs and computes chunks of rows on demand (`lamu.predictives.Deferred`), with the same results.
+
+        A function of inputs that predicts can be given to `jax.jit`, `jax.grad` and `jax.vmap`, where numbers are not
+        checked.
 
         Args:
             x: inputs `[N, ...]` in the units of the data; for a model without inputs the number of rows; for a graph
@@ -382,7 +386,7 @@ def _checked_offset(offset: object, x: Inputs) -> Any:
             f"the offset has the shape {offset.shape} and x {x.shape[0]} rows; give one number a row, of shape "
             f"({x.shape[0]},), or one an output"
         )
-    if not bool(np.isfinite(offset).all()):
+    if not isinstance(offset, Tracer) and not bool(np.isfinite(offset).all()):
         raise ValueError("the offset holds NaN or infinity; the log of an exposure of zero is one")
     return offset.astype(x.dtype)
 

@@ -220,13 +220,12 @@ def takes_request(
 
 def _require_likelihood(name: str) -> None:
     from lamu.cli.recipes import is_outside, likelihood_of
-    from lamu.data.wording import nearest
-    from lamu.likelihoods.table import LIKELIHOODS
+    from lamu.likelihoods.table import LIKELIHOODS, suggestion
 
     if is_outside(name):
         likelihood_of(name)
     elif name not in LIKELIHOODS:
-        raise ValueError(f"there is no likelihood {name!r}; {nearest(name, LIKELIHOODS)}")
+        raise ValueError(f"there is no likelihood {name!r}; {suggestion(name)}")
 
 
 def learning_rows(table: Table, request: Request, seed: int) -> tuple[Table, np.ndarray, np.ndarray]:

@@ -538,9 +538,11 @@ def _numbers(name: str, values: object) -> Any:
             raise ValueError(f"{name} has rows of different lengths; pass an array with one shape") from error
     real = (jnp.floating, jnp.integer, jnp.bool_)
     if not any(jnp.issubdtype(array.dtype, kind) for kind in real):
-        raise TypeError(
-            f"{name} has the dtype {array.dtype}, which is not of real numbers; convert it, for instance to float32"
-        )
+        fix = "convert it, for instance to float32"
+        if array.dtype.kind in "OU" and any(isinstance(value, str) for value in array.flat[:1]):
+            words = "names, y = np.unique(y, return_inverse=True)" if name == "y" else "pandas.get_dummies(x)"
+            fix = f"encode its words, as {str(array.flat[0])!r}, for instance {words}"
+        raise TypeError(f"{name} has the dtype {array.dtype}, which is not of real numbers; {fix}")
     return array
 
 

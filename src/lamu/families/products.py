@@ -123,14 +123,15 @@ class Product:
 
     def sample(self, key: RandomKey) -> Params:
         """Returns one sample of every factor."""
-        keys = jax.random.split(key, len(self.factors))
-        return {name: factor.sample(k) for k, (name, factor) in zip(keys, self.factors.items(), strict=True)}
+        return {name: self.factors[name].sample(own) for name, own in self._keys(key).items()}
 
     def draws(self, key: RandomKey, count: int) -> Params:
         """Returns samples of every factor; one with fewer than the others (a point, few draws) repeats them evenly."""
-        keys = jax.random.split(key, len(self.factors))
-        drawn = {name: factor.draws(k, count) for k, (name, factor) in zip(keys, self.factors.items(), strict=True)}
-        return _evenly(drawn)
+        return _evenly({name: self.factors[name].draws(own, count) for name, own in self._keys(key).items()})
+
+    def _keys(self, key: RandomKey) -> dict[str, RandomKey]:
+        """Returns a key for each factor, in the order of their names: JAX sorts a dictionary that it passes on."""
+        return dict(zip(sorted(self.factors), jax.random.split(key, len(self.factors)), strict=True))
 
 
 def _evenly(drawn: Params) -> Params:
