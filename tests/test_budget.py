@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_396, 74_000),
+    "lines": (101_399, 74_000),
     "files": (409, 330),
-    "lines of code": (49_498, 36_000),
-    "lines of code, core": (33_114, 25_000),
+    "lines of code": (49_500, 36_000),
+    "lines of code, core": (33_110, 25_000),
     "lines of code, graphs": (7_711, 6_000),
-    "lines of code, tables": (8_673, 5_000),
+    "lines of code, tables": (8_679, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.493, 0.5),
     "import lines a line of code": (0.175, 0.15),

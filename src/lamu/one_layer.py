@@ -18,8 +18,9 @@ from lamu.algorithms.optimisers import map_estimate
 from lamu.algorithms.post_hoc.laplace import laplace
 from lamu.data.arrays import warn_of_scale
 from lamu.data.naming import by_name, names_of
+from lamu.data.wording import nearest
 from lamu.likelihoods import Gaussian, Likelihood, Ordinal, Scaled
-from lamu.likelihoods.table import LIKELIHOODS, suggestion
+from lamu.likelihoods.table import LIKELIHOODS, OTHER_NAMES
 from lamu.loop import fit
 from lamu.model import Model
 from lamu.networks import Linear
@@ -151,7 +152,7 @@ def linear_model(
 
 def _named(name: str, y: Targets) -> Likelihood:
     if name not in LIKELIHOODS:
-        raise ValueError(f"there is no likelihood {name!r}; {suggestion(name)}")
+        raise ValueError(f"there is no likelihood {name!r}; {nearest(name, LIKELIHOODS, OTHER_NAMES)}")
     task, make = LIKELIHOODS[name]
     if task != "classes":
         return make(0)

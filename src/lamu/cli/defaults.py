@@ -6,9 +6,10 @@ import numpy as np
 
 from lamu.cli.recipes import is_outside, likelihood_of, required_parts
 from lamu.data import Encoding
+from lamu.data.wording import nearest
 from lamu.folds import folds_for, length_of_members
 from lamu.likelihoods import Likelihood, RightCensored
-from lamu.likelihoods.table import LIKELIHOODS, suggestion
+from lamu.likelihoods.table import LIKELIHOODS, OTHER_NAMES
 from lamu.model import Model
 from lamu.networks import MLP, Network
 from lamu.priors import LearnedNormal, Normal
@@ -125,7 +126,7 @@ def _named(encoding: Encoding, name: str | None) -> Likelihood:
             )
         return likelihood
     if name is not None and name not in LIKELIHOODS:
-        raise ValueError(f"there is no likelihood {name!r}; {suggestion(name)}")
+        raise ValueError(f"there is no likelihood {name!r}; {nearest(name, LIKELIHOODS, OTHER_NAMES)}")
     task, make = LIKELIHOODS[name or ("negative_binomial" if encoding.exposure else _DEFAULTS[encoding.task])]
     if task != encoding.task:
         of = {"regression": "a regression", "binary": "two classes", "classes": "classes"}[task]

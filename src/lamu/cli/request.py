@@ -220,12 +220,13 @@ def takes_request(
 
 def _require_likelihood(name: str) -> None:
     from lamu.cli.recipes import is_outside, likelihood_of
-    from lamu.likelihoods.table import LIKELIHOODS, suggestion
+    from lamu.data.wording import nearest
+    from lamu.likelihoods.table import LIKELIHOODS, OTHER_NAMES
 
     if is_outside(name):
         likelihood_of(name)
     elif name not in LIKELIHOODS:
-        raise ValueError(f"there is no likelihood {name!r}; {suggestion(name)}")
+        raise ValueError(f"there is no likelihood {name!r}; {nearest(name, LIKELIHOODS, OTHER_NAMES)}")
 
 
 def learning_rows(table: Table, request: Request, seed: int) -> tuple[Table, np.ndarray, np.ndarray]:

@@ -11,9 +11,14 @@ import numpy as np
 __all__ = ["DataError", "at", "counted", "elsewhere", "figure", "listed", "nearest", "plural", "quoted"]
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], other_names: Mapping[str, Sequence[str]] | None = None) -> str:
     """Returns the end of a sentence about an unknown name: the nearest known one, or all of them if none is near."""
+    # `other_names`: by a known name, what others call it.
     names = list(known)
+    spelt = name.casefold().replace(" ", "_").replace("-", "_")
+    called = [own for own, others in (other_names or {}).items() if spelt in others and own in names]
+    if called:
+        return f"did you mean {called[0]!r}?"
     by_folded = {candidate.casefold(): candidate for candidate in names}
     close = get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.5)
     if close:

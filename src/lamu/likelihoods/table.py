@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from lamu.data.wording import nearest
 from lamu.likelihoods.censored import Tobit
 from lamu.likelihoods.classes import Bernoulli, Categorical, Ordinal
 from lamu.likelihoods.counts import NegativeBinomial, Poisson, ZeroInflated
@@ -15,7 +14,7 @@ from lamu.likelihoods.positive import Beta, Gamma, Weibull
 from lamu.likelihoods.real_valued import Quantile, StudentT, VonMises
 from lamu.likelihoods.trials import Binomial
 
-__all__ = ["LIKELIHOODS", "suggestion"]
+__all__ = ["LIKELIHOODS", "OTHER_NAMES"]
 
 # The task of each, and a function of the number of classes that makes it.
 LIKELIHOODS: dict[str, tuple[str, Callable[[int], Likelihood]]] = {
@@ -43,8 +42,8 @@ LIKELIHOODS: dict[str, tuple[str, Callable[[int], Likelihood]]] = {
     "ordinal": ("classes", Ordinal),
 }
 
-# What scikit-learn, statsmodels, NumPyro and R call them.
-_OTHER_NAMES = {
+# What scikit-learn, statsmodels, NumPyro and R call them, which messages point from.
+OTHER_NAMES = {
     "gaussian": ("normal", "least_squares", "squared_error", "linear", "ols"),
     "student_t": ("t", "robust", "cauchy"),
     "median": ("laplace", "absolute_error", "quantile", "lad"),
@@ -59,10 +58,3 @@ _OTHER_NAMES = {
     "tobit": ("censored",),
     "weibull": ("survival", "exponential"),
 }
-
-
-def suggestion(name: str, names: Iterable[str] = LIKELIHOODS) -> str:
-    """Returns the end of a sentence about an unknown name: the likelihood that others call so, or one spelt alike."""
-    folded = name.casefold().replace(" ", "_").replace("-", "_")
-    of_others = [own for own, others in _OTHER_NAMES.items() if folded in others and own in names]
-    return f"did you mean {of_others[0]!r}?" if of_others else nearest(name, names)

@@ -21,10 +21,11 @@ from lamu.data.arrays import UnscaledWeights, repeats, warn_of_scale
 from lamu.data.encoding import Encoding
 from lamu.data.imputation import Completions
 from lamu.data.inputs import Features, completions, learn, transform
+from lamu.data.wording import nearest
 from lamu.data.written_numbers import is_code, is_number
 from lamu.folds import fit_folds
 from lamu.likelihoods import Likelihood
-from lamu.likelihoods.table import LIKELIHOODS, suggestion
+from lamu.likelihoods.table import LIKELIHOODS, OTHER_NAMES
 from lamu.loop import fit
 from lamu.model import Model
 from lamu.networks import MLP
@@ -389,7 +390,9 @@ class BayesianEstimator(PosteriorEstimator):
             return asked
         names = {name: make for name, (kind, make) in LIKELIHOODS.items() if kind == task}
         if asked not in names:
-            raise ValueError(f"there is no likelihood {asked!r} for such a target; {suggestion(asked, names)}")
+            raise ValueError(
+                f"there is no likelihood {asked!r} for such a target; {nearest(asked, names, OTHER_NAMES)}"
+            )
         return names[asked](classes)
 
     @property
