@@ -63,6 +63,14 @@ def two(y):
         sample("y", dist.Normal(mean[z], 1.0), obs=y)
 
 
+def of_groups(group, size, y):
+    mu = sample("mu", dist.Normal(0.0, 5.0))
+    with plate("groups", size):
+        level = sample("level", dist.Normal(mu, 2.0))
+    with plate("rows", len(group)):
+        sample("y", dist.Normal(level[group], 0.1), obs=y)
+
+
 def schools(sigma, y):
     mu = sample("mu", dist.Normal(0.0, 5.0))
     with plate("schools", len(y)):
@@ -281,6 +289,23 @@ def test_new_members_of_a_plate_are_drawn_given_what_all_share() -> None:
     away = np.asarray(pred.draws["theta"] - pred.theta["mu"][:, None])
     # 6,000 independent draws of standard deviation 2: standard errors of 0.026 and 0.018.
     np.testing.assert_allclose([away.mean(), away.std()], [0.0, 2.0], atol=0.15)
+
+
+def test_members_that_a_number_adds_leave_the_known_ones_what_they_are() -> None:
+    """`predict({"size": 5})` drew all five groups anew: those of the fit had a deviation of 2 in the place of 0.05."""
+    y = np.array([-1.0, 0.0, 4.0], np.float32)[GROUP] + 0.1 * Y
+    target = lamu.from_numpyro(of_groups, {"group": GROUP, "size": 3, "y": y}, rows="rows")
+    posterior = lamu.fit(target, None, lamu.algorithms.vmp()).posterior
+    pred = posterior.predict({"group": np.arange(5), "size": 5}, samples=2000, key=key())
+    known = posterior.predict({"group": np.arange(3)}, samples=2000, key=key())
+    assert (pred.query.redrawn, pred.query.extended) == ((), ("level",))
+    np.testing.assert_allclose(pred.mean[:3], known.mean, atol=0.02)
+    np.testing.assert_allclose(pred.std[:3], known.std, rtol=0.05)
+    assert np.all(np.asarray(pred.std[3:]) > 1.9)
+    np.testing.assert_array_equal(pred.sites["level"].values[:, :3], pred.theta["level"])
+    assert np.isfinite(pred.log_prob(np.array([-1.0, 0.0, 4.0, 1.0, 1.0]))).all()
+    with pytest.raises(ValueError, match=r"'level' has the shape \(3,\) in the fit and \(2,\) .* the first are those"):
+        posterior.predict({"group": np.arange(2), "size": 2})
 
 
 def test_a_series_goes_on() -> None:

@@ -51,7 +51,8 @@ class ProgramQuery:
     rows: int = static()  # how many members the plate of the rows has
     asked: tuple[str, ...] = static()  # sites that were observed, and are drawn
     redrawn: tuple[str, ...] = static()  # latent sites that are drawn, since no belief is about them there
-    derived: tuple[str, ...] = static()  # deterministic sites
+    derived: tuple[str, ...] = static()  # deterministic sites, and others that have no one distribution
+    extended: tuple[str, ...] = static(default=())  # latent sites whose first members are known, and others drawn
 
     @property
     def arguments(self) -> Params:
@@ -59,23 +60,30 @@ class ProgramQuery:
         return {**self.arrays, **dict(self.fixed)}
 
 
-class _Unobserved:
+class _Drawn:
     """A function for NumPyro's `substitute` that draws sites in the place of what they observe, in `scan` too."""
 
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self.names = names
+    # Of plates that have grown it draws all members, and puts the known ones first.
+
+    def __init__(self, names: tuple[str, ...], known: Params) -> None:
+        self.names, self.known = names, known
 
     def __call__(self, site: Any) -> Any:
-        if site["type"] != "sample" or site["name"] not in self.names or not site["is_observed"]:
+        if site["type"] != "sample":
+            return None
+        known = self.known.get(site["name"])
+        if known is None and not (site["name"] in self.names and site["is_observed"]):
             return None
         site["is_observed"] = False
-        return site["fn"](rng_key=numpyro.prng_key(), sample_shape=site["kwargs"]["sample_shape"])
+        drawn = site["fn"](rng_key=numpyro.prng_key(), sample_shape=site["kwargs"]["sample_shape"])
+        return drawn if known is None else drawn.at[tuple(map(slice, known.shape))].set(known)
 
 
 def _run(joint: LogJoint, query: ProgramQuery, values: Params, key: Any, drawn: bool = True) -> Any:
     """Returns all sites of one run at values of some, drawn by a key."""
-    kept = {name: value for name, value in values.items() if name not in query.redrawn}
-    unobserved = handlers.substitute(substitute_fn=_Unobserved(query.asked if drawn else ()))
+    known = {name: values[name] for name in query.extended if name in values}
+    kept = {name: value for name, value in values.items() if name not in (*query.redrawn, *query.extended)}
+    unobserved = handlers.substitute(substitute_fn=_Drawn(query.asked if drawn else (), known))
     plate = RowsPlate(joint.plate, query.rows)
     return traced(joint.program, query.arguments, kept, plate, key, unobserved, ("sample", "deterministic"))
 
@@ -160,7 +168,7 @@ def asked_of(model: SiteMessages, x: Inputs) -> ProgramQuery:
         except Exception as error:
             failure = error
             continue
-        query = _settled(model, query, sites, sources)
+        query = _settled(model, query, sites, sources, sizes)
         if has_whole_numbers(query.arrays):
             require_members(_outside(model.joint, query, model.theta), query.arrays)
         _require_blind(model.joint, query, model.theta, tuple(held))
@@ -305,7 +313,13 @@ def _sites(joint: LogJoint, query: ProgramQuery) -> dict[str, Params]:
     return found
 
 
-def _settled(model: SiteMessages, query: ProgramQuery, sites: Params, sources: Mapping[str, _Source]) -> ProgramQuery:
+def _settled(
+    model: SiteMessages,
+    query: ProgramQuery,
+    sites: Params,
+    sources: Mapping[str, _Source],
+    sizes: Mapping[int, int],
+) -> ProgramQuery:
     """Returns the query with the sites that are drawn and derived, after checks that they can be."""
     resized = []
     for name, value in model.theta.items():
@@ -313,6 +327,7 @@ def _settled(model: SiteMessages, query: ProgramQuery, sites: Params, sources: M
             raise ValueError(f"the program has no site {name!r} at these arguments, which it was fitted with")
         if sites[name]["shape"] != value.shape and not _continues(name, sites[name], value.shape):
             resized.append(name)
+    extended = tuple(name for name in resized if _goes_on(model, name, sites[name], sizes))
     fresh = [
         name
         for name, site in sites.items()
@@ -335,8 +350,26 @@ def _settled(model: SiteMessages, query: ProgramQuery, sites: Params, sources: M
                 f"{name!r} is a {type(law).__name__} of other rows than were fitted, on which those depend; condition "
                 "on the fitted ones in the program, and return what is asked for by numpyro.sample or deterministic"
             )
-    derived = tuple(name for name, site in sites.items() if site["type"] == "deterministic" or name in shared)
-    return ProgramQuery(query.arrays, query.fixed, query.rows, query.asked, (*resized, *fresh), derived)
+    resized = [name for name in resized if name not in extended]
+    of_no_law = (*shared, *extended)
+    derived = tuple(name for name, site in sites.items() if site["type"] == "deterministic" or name in of_no_law)
+    return ProgramQuery(query.arrays, query.fixed, query.rows, query.asked, (*resized, *fresh), derived, extended)
+
+
+def _goes_on(model: SiteMessages, name: str, site: Params, sizes: Mapping[int, int]) -> bool:
+    """Whether a number asks for more members of a plate, of which the first are known; false for other members."""
+    # An array with as many entries as members, as the rows have, is of other members.
+    fitted = model.theta[name].shape
+    grown = [(old, new) for old, new in zip(fitted, site["shape"], strict=True) if old != new]
+    others = any(sizes.get(old) == new for old, new in grown)
+    if others or any(frame.name == model.joint.plate for frame in site["cond_indep_stack"]):
+        return False
+    if any(new < old for old, new in grown):
+        raise ValueError(
+            f"the latent {name!r} has the shape {fitted} in the fit and {site['shape']} at these arguments, and which "
+            "members are left is not said; give their number of the fit, or more: the first are those of the fit"
+        )
+    return True
 
 
 def _continues(name: str, site: Params, fitted: tuple[int, ...]) -> bool:
