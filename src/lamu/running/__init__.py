@@ -1,4 +1,4 @@
-"""What a run is made of beside its steps: blocks, validation, history, checkpoints, progress."""
+"""The parts of a run: blocks of steps, validation, history, checkpoints, progress and convergence."""
 
 from typing import TYPE_CHECKING
 

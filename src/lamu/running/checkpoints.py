@@ -1,14 +1,14 @@
-"""Checkpoints of a run: the state of everything at some step, whole on disk or not there at all.
+"""Checkpoints of a run: the complete state after some step, written atomically.
 
-One folder a step, which `lamu.store` writes: JSON, arrays and their checksums, made under another name and renamed when
-it is whole. One that is to be removed is renamed first. A process that is killed leaves at worst a draft, which the
-next save clears. The structure is not saved: it comes back from `like`, a state of the same kind, so that named tuples
+Each step has one folder, written by `lamu.store`: JSON, arrays and their checksums, written under a temporary name and
+renamed when complete. Before removal a folder is renamed. A killed process leaves at most a temporary folder, which the
+next save removes. The structure is not saved: it is taken from `like`, a state of the same kind, so that named tuples
 of other libraries need no registration here.
 
-What lies over several processes is in the same folder, written by each of them (`lamu.running.shards`).
+Arrays that are spread over several processes are in the same folder, written by each of them (`lamu.running.shards`).
 
-Orbax's manager was tried in this place: it saved a hundred small arrays in 160 ms where this takes 10, refuses arrays
-without elements, and returned a flipped bit as if it were what was saved.
+Orbax's manager was tried instead: it saved a hundred small arrays in 160 ms where this takes 10, refuses arrays without
+elements, and did not detect a flipped bit.
 """
 
 from __future__ import annotations
@@ -48,53 +48,53 @@ __all__ = [
 
 
 _SHOWN, _DIGITS = 100, 8
-_WHOLE = 256 * 2**20  # bytes of an array up to which all of it is read
-_SPREAD = 4096  # rows of a larger one
+_WHOLE = 256 * 2**20  # bytes of an array up to which all of it enters a fingerprint
+_SPREAD = 4096  # number of rows of a larger one
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def described(value: object) -> str:
-    """Returns a value as it is written, with a fingerprint of all its parts, the same in every process."""
+    """Returns the `repr` of a value with a fingerprint of all its parts, the same in every process."""
     leaves, structure = jax.tree.flatten(value)
     if jax.tree_util.all_leaves([value]) and not isinstance(value, int | float | np.ndarray | jax.Array):
         return type(value).__name__
-    seen = hashlib.sha256(_ADDRESS.sub("", str(structure)).encode())
+    digest = hashlib.sha256(_ADDRESS.sub("", str(structure)).encode())
     for leaf in leaves:
-        _feed(seen, leaf)
+        _feed(digest, leaf)
     words = _ADDRESS.sub("", repr(value)) if sum(map(np.size, leaves)) <= _SHOWN else type(value).__name__
     words = words if len(words) <= _SHOWN else f"{words[: _SHOWN - 3]}..."
-    return f"{words} #{seen.hexdigest()[:_DIGITS]}"
+    return f"{words} #{digest.hexdigest()[:_DIGITS]}"
 
 
 def rows_described(rows: object) -> str:
-    """Returns how many rows there are, with a fingerprint of their values; batches that come as they come have none."""
+    """Returns the number of rows with a fingerprint of their values; streams of batches have none."""
     if not isinstance(rows, Arrays):
         return "batches"
-    seen = hashlib.sha256()
+    digest = hashlib.sha256()
     for field in fields(rows):
         part = getattr(rows, field.name)
         if isinstance(part, np.ndarray | jax.Array):
-            seen.update(field.name.encode())
-            _feed(seen, part)
-    return f"{rows.count} rows #{seen.hexdigest()[:_DIGITS]}"
+            digest.update(field.name.encode())
+            _feed(digest, part)
+    return f"{rows.count} rows #{digest.hexdigest()[:_DIGITS]}"
 
 
-def _feed(seen: Any, leaf: Any) -> None:
+def _feed(digest: Any, leaf: Any) -> None:
     if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
     if not isinstance(leaf, int | float | bool | np.ndarray | np.generic | jax.Array):
-        seen.update(_ADDRESS.sub("", repr(leaf)).encode())
+        digest.update(_ADDRESS.sub("", repr(leaf)).encode())
         return
     array = np.asarray(leaf)
-    # A number is the same number in an array, and in any width that holds it.
-    seen.update(f"{array.shape}".encode())
+    # A number has one fingerprint, also in an array and in any width.
+    digest.update(f"{array.shape}".encode())
     if array.nbytes > _WHOLE and array.ndim:
         array = array[np.linspace(0, len(array) - 1, min(len(array), _SPREAD)).astype(int)]
     if array.ndim == 0:
-        seen.update(repr(array.item()).encode())
+        digest.update(repr(array.item()).encode())
     else:
-        seen.update(str(array.dtype).encode())
-        seen.update(np.ascontiguousarray(array).tobytes())
+        digest.update(str(array.dtype).encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
 
 
 _STEP = "step-"
@@ -102,15 +102,15 @@ _DRAFT = f".{_STEP}"  # as `lamu.store` begins the names of drafts
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that is missing, damaged, of something else, or that could not be written."""
+    """Raised for a checkpoint that is missing, damaged, of another run, or that could not be written."""
 
 
 class NotWritten(CheckpointError):
-    """A checkpoint for which there was no room, no right to write, or no folder."""
+    """Raised for a checkpoint without disk space, permission to write, or a folder."""
 
 
 class Unsaved(UserWarning):
-    """A checkpoint that could not be written, in a run that goes on without it: why, and what is lost by it."""
+    """Warns of a checkpoint that could not be written, in a run that continues, with the reason and the loss."""
 
 
 @dataclass(frozen=True)
@@ -118,10 +118,10 @@ class Checkpoints:
     """The checkpoints of one run, in one folder.
 
     Attributes:
-        folder: where they are; made with the first one.
-        last: how many of the newest are kept.
-        best: how many of the lowest scores are kept beside them.
-        every: the seconds between two of them, where a run decides when to write; zero for after every block of steps.
+        folder: the folder, which is created with the first checkpoint.
+        last: the number of newest checkpoints to keep.
+        best: the number of further checkpoints to keep, those with the lowest scores.
+        every: the seconds between checkpoints of a run; zero for one after every block of steps.
 
     Raises:
         ValueError: unless at least one of the newest is kept.
@@ -158,18 +158,18 @@ class Checkpoints:
         facts: Mapping[str, object] | None = None,
         extra: Mapping[str, object] | None = None,
     ) -> None:
-        """Writes a checkpoint, then removes those that are no longer kept; when it returns, all is on disk.
+        """Writes a checkpoint and syncs it to disk, then removes those that are no longer kept.
 
         Args:
-            step: the number of steps done, larger than that of every checkpoint there is.
+            step: the number of steps done, larger than that of every existing checkpoint.
             content: a pytree of arrays, random keys and numbers.
-            score: what "best" is by, lower is better; None or NaN where there is none.
-            facts: data for `json.dumps`, for instance what identifies the run.
-            extra: arrays by name whose shapes may differ from checkpoint to checkpoint (a history).
+            score: the score for `best`, lower is better; None or NaN where there is none.
+            facts: data for `json.dumps`, for instance the identity of the run.
+            extra: arrays by name whose shapes may differ between checkpoints (a history).
 
         Raises:
-            CheckpointError: if it cannot be written, or the step is not a new one. What was there before stays.
-            TypeError: for a leaf that is no number.
+            CheckpointError: if it cannot be written, or the step is not a new one. Existing checkpoints stay.
+            TypeError: for a leaf that is not a number.
         """
         try:
             newest = self.latest()
@@ -188,24 +188,24 @@ class Checkpoints:
             _sync(Path(self.folder))
         except (OSError, ValueError) as error:
             raise self._not_written(step, error) from error
-        with suppress(OSError):  # what cannot be removed stays
+        with suppress(OSError):  # folders that cannot be removed stay
             self._forget()
 
     def try_to_save(self, step: int, *arguments: Any, quietly: bool = False, **options: Any) -> bool:
-        """Writes a checkpoint as `save` does; one that cannot be written is a warning, since it costs a run nothing.
+        """Writes a checkpoint as `save` does, but only warns where it cannot be written, so that a run continues.
 
         Args:
             step: the number of steps done.
             *arguments: as for `save`.
-            quietly: without the warning, where the one before could not be written either.
+            quietly: without the warning, where the previous one could not be written either.
             **options: as for `save`.
 
         Returns:
-            Whether it was written. Where not, those before it stay.
+            Whether it was written. If not, the previous ones stay.
 
         Raises:
             CheckpointError: if the step is not a new one.
-            TypeError: for a leaf that is no number.
+            TypeError: for a leaf that is not a number.
         """
         try:
             self.save(step, *arguments, **options)
@@ -232,7 +232,7 @@ class Checkpoints:
         )
 
     def steps(self) -> list[int]:
-        """Returns the steps of which there is a checkpoint, ascending."""
+        """Returns the steps with a checkpoint, ascending."""
         folder = Path(self.folder)
         if not folder.is_dir():
             return []
@@ -240,7 +240,7 @@ class Checkpoints:
         return sorted(int(name) for name in names if name.isdecimal())
 
     def latest(self) -> int | None:
-        """Returns the last step of which there is a checkpoint, or None."""
+        """Returns the last step with a checkpoint, or None."""
         return max(self.steps(), default=None)
 
     def lowest(self) -> int | None:
@@ -252,14 +252,14 @@ class Checkpoints:
 
         Args:
             step: one of `steps()`.
-            like: a pytree of the structure, shapes and dtypes that were saved (arrays or `jax.ShapeDtypeStruct`). Its
-                kinds of leaves come back: JAX arrays, NumPy arrays, Python numbers, random keys.
+            like: a pytree of the structure, shapes and dtypes that were saved (arrays or `jax.ShapeDtypeStruct`). The
+                leaves are returned in its types: JAX arrays, NumPy arrays, Python numbers, random keys.
 
         Returns:
             The content, the facts, and the extra arrays.
 
         Raises:
-            CheckpointError: if there is none of this step, it is damaged, or it is of something else than `like`.
+            CheckpointError: if there is none of this step, it is damaged, or it does not match `like`.
         """
         about, arrays = self._read(step, store.read)
         saved = {name: leaf for name, leaf in arrays.items() if not name.startswith("extra ")}
@@ -290,7 +290,7 @@ class Checkpoints:
         return Path(self.folder) / f"{_STEP}{step:012d}"
 
     def _read(self, step: int, read: Callable[[Path], object]) -> Any:
-        """Returns what a function of `lamu.store` reads of a checkpoint."""
+        """Reads a checkpoint by a function of `lamu.store`."""
         place = self._place(step)
         if not place.is_dir():
             found = self.steps()
@@ -302,7 +302,7 @@ class Checkpoints:
             raise CheckpointError(f"{_first_line(error)}; remove {str(place)!r} to use another checkpoint") from error
 
     def _ranked(self) -> list[int]:
-        """The steps that have a score, best first; what cannot be read has none."""
+        """Returns the steps with a score, best first; unreadable checkpoints have none."""
         scores = {}
         for step in self.steps():
             with suppress(CheckpointError):
@@ -312,23 +312,23 @@ class Checkpoints:
     def _forget(self) -> None:
         kept = {*self.steps()[-self.last :], *self._ranked()[: self.best]}
         for step in set(self.steps()) - kept:
-            # Renamed first: what is half removed must not look whole.
+            # Renamed first, so that a partly removed folder does not look complete.
             gone = Path(self.folder) / f"{_DRAFT}{step}"
             os.rename(self._place(step), gone)
             shutil.rmtree(gone, ignore_errors=True)
 
     def new_draft(self, step: int) -> Path:
-        """Makes the hidden folder in which several processes write a checkpoint; what killed runs left goes."""
+        """Creates the temporary folder for a checkpoint of several processes, and removes those of killed runs."""
         self._clear_drafts()
         self.draft(step).mkdir(parents=True)
         return self.draft(step)
 
     def draft(self, step: int) -> Path:
-        """Returns the place of that folder."""
+        """Returns the path of that folder."""
         return Path(self.folder) / f"{_DRAFT}{step:012d}"
 
     def publish(self, step: int, failure: BaseException | None, quietly: bool = False) -> bool:
-        """Makes a checkpoint of that folder, as `try_to_save` does; `failure` is why it is not whole."""
+        """Renames that folder to a checkpoint, as `try_to_save` does; `failure` is the reason if it is incomplete."""
         try:
             if failure is None:
                 os.rename(self.draft(step), self._place(step))
@@ -356,10 +356,10 @@ class Checkpoints:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a checkpoint consists of: its JSON data, arrays that are whole, and this process's shards of the others."""
+    """The content of a checkpoint: JSON data, complete arrays, and this process's shards of sharded arrays."""
 
     about: Document
-    arrays: dict[str, np.ndarray]  # empty where a shard stands for it
+    arrays: dict[str, np.ndarray]  # empty arrays for sharded ones
     shards: dict[str, Shards]  # by the name of their folder
 
     @classmethod
@@ -372,7 +372,7 @@ class Snapshot:
         extra: Mapping[str, object] | None = None,
         copy: bool = False,
     ) -> Snapshot:
-        """Returns the snapshot of some content; `copy` where steps go on before it is written."""
+        """Returns the snapshot of some content; `copy` where steps continue before it is written."""
         leaves = {**_named(content), **{f"extra {name}": value for name, value in (extra or {}).items()}}
         arrays, described, parts, places = {}, [], {}, {}
         for index, (name, leaf) in enumerate(leaves.items()):
@@ -390,21 +390,21 @@ class Snapshot:
         return cls({"step": step, "score": score, "facts": dict(facts or {}), "leaves": described}, arrays, parts)
 
     def write(self, folder: Path, whole: bool) -> None:
-        """Writes this process's part into a folder; `whole` in the one process that writes all that is no shard."""
+        """Writes this process's part into a folder; `whole` in the one process that writes all unsharded data."""
         Shards.write({folder / place: part for place, part in self.shards.items()})
         if whole:
             store.write_into(folder, self.about, self.arrays)
 
 
 def of_part(checkpoint: Any, part: str) -> Any:
-    """Returns where one of several runs of a whole keeps its checkpoints: a folder in the folder of the whole.
+    """Returns the checkpoints of one of several runs: a folder within the common folder.
 
     Args:
-        checkpoint: what the whole was given: a folder, `Checkpoints`, or None.
+        checkpoint: the common argument: a folder, `Checkpoints`, or None.
         part: a name for the run, the same at every start.
 
     Returns:
-        A folder, `Checkpoints`, or None where the whole keeps nothing.
+        A folder, `Checkpoints`, or None where there are no checkpoints.
 
     Examples:
         >>> from lamu.running.checkpoints import Checkpoints, of_part
@@ -437,9 +437,9 @@ def _implementation(leaf: Any) -> str | None:
 
 
 def _data(name: str, leaf: object) -> np.ndarray:
-    """Returns a leaf as NumPy keeps it in a file, which knows no dtypes of other libraries: those as their bytes."""
+    """Returns a leaf as a NumPy array for a file; dtypes of other libraries as bytes."""
     if isinstance(leaf, jax.Array) and not leaf.size and not _is_key(leaf):
-        leaf = np.empty(leaf.shape, leaf.dtype)  # which may lie over processes
+        leaf = np.empty(leaf.shape, leaf.dtype)  # it may be spread over processes
     data = np.asarray(jax.random.key_data(jax.random.clone(leaf)) if _is_key(leaf) else leaf)
     if not (jnp.issubdtype(data.dtype, np.number) or data.dtype == bool):
         raise TypeError(f"leaf {name} is a {type(leaf).__name__}, which is no number; keep it out of a checkpoint")
@@ -447,7 +447,7 @@ def _data(name: str, leaf: object) -> np.ndarray:
 
 
 def _as(like: Any, data: np.ndarray, implementation: str | None) -> Any:
-    """Returns the data as the kind of leaf that `like` is; JAX gets a copy, which it may give away."""
+    """Returns the data in the type of `like`; JAX gets a copy, which it may donate."""
     if _is_key(like):
         return jax.random.wrap_key_data(jnp.array(data), impl=implementation)
     if data.dtype.kind == "V":
@@ -460,7 +460,7 @@ def _as(like: Any, data: np.ndarray, implementation: str | None) -> Any:
 
 
 def _sync(folder: Path) -> None:
-    """Makes a rename last through a loss of power, where the system lets a folder be opened."""
+    """Syncs a folder, so that a rename survives a power failure, where the system allows it."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:

@@ -1,4 +1,4 @@
-"""The compiled pieces that a run is made of: the first state, one step, and scans over steps."""
+"""The compiled functions of a run: the first state, one step, and scans over steps."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ __all__ = [
 ]
 
 
-_LIMIT = 2**32  # without 64 bits JAX drops the higher ones, so that two seeds would be one
+_LIMIT = 2**32  # without 64 bits JAX drops the higher bits, so that two seeds would be the same
 
 
 def whole_seed(seed: Any) -> int:
-    """Returns a seed that JAX takes as it is."""
+    """Checks a seed and returns it as an integer that JAX does not truncate."""
     try:
         number = operator.index(seed)
     except TypeError as error:
@@ -58,7 +58,7 @@ def whole_seed(seed: Any) -> int:
 
 
 class Keys(NamedTuple):
-    """The keys of a run: of its first state, its steps, the order of its rows, and its posterior."""
+    """The random keys of a run: for its first state, its steps, the order of its rows, and its posterior."""
 
     init: RandomKey
     step: RandomKey
@@ -80,26 +80,26 @@ def _key(seed: Any) -> RandomKey:
 
 @record
 class _Opaque:
-    """An algorithm that is no pytree: one's own class. It is a constant of the compiled step."""
+    """Wraps a custom algorithm that is not a pytree as a static argument of the compiled step."""
 
     algorithm: Any = static()
 
 
 def handle(algorithm: Any) -> PyTree:
-    """Returns the algorithm as an argument of a compiled function: itself, or a constant around one's own class."""
+    """Returns the algorithm as an argument of a compiled function: itself, or a static wrapper of a custom class."""
     return algorithm if not jax.tree_util.all_leaves([algorithm]) else _Opaque(algorithm)
 
 
 def opened(algorithm: PyTree) -> Any:
-    """Returns the algorithm that a handle stands for."""
+    """Returns the algorithm of a handle."""
     return algorithm.algorithm if isinstance(algorithm, _Opaque) else algorithm
 
 
 class OneDevice:
-    """The default device, on which everything of a run lies already; `lamu.running.sharding.Devices` for a mesh."""
+    """Runs on the default device; see `lamu.running.sharding.Devices` for a mesh."""
 
     def lay(self, value: PyTree) -> PyTree:
-        """Returns a state as the steps have it."""
+        """Returns a state in the layout of the steps."""
         return value
 
     spread = everywhere = dealt = together = rows = example = lay
@@ -113,12 +113,12 @@ class OneDevice:
     writes = True  # whether this process writes files and warns
 
     def agreed(self, value: float | int, error: BaseException | None = None) -> float | int:
-        """Returns what all processes of a run go by."""
+        """Returns the value on which all processes of a run agree."""
         del error
         return value
 
     def guarded(self) -> AbstractContextManager[None]:
-        """Returns a context in which the error of one process ends all."""
+        """Returns a context in which an error of one process ends all processes."""
         return nullcontext()
 
 
@@ -129,32 +129,32 @@ def start(algorithm: PyTree, key: RandomKey, objective: Objective, batch: Batch)
 
 
 def _typed(leaf: Array) -> Array:
-    """Returns an array that is not weakly typed: after a step it is not, and would be another program's argument."""
+    """Returns an array without a weak type, which would change after a step and cause a recompilation."""
     return jax.lax.convert_element_type(leaf, leaf.dtype) if getattr(leaf, "weak_type", False) else leaf
 
 
 @compiled_once()
 def start_to_keep(algorithm: PyTree, key: RandomKey, objective: Objective, batch: Batch) -> State:
-    """Returns the same of a run without steps, compiled quickly: weights that arrive trained are copied."""
+    """Returns the first state of a run without steps, compiled with few optimisations."""
     return opened(algorithm).init(key, objective, batch)
 
 
 @once_a_shape
 def draw_of(algorithm: PyTree, state: State, objective: Objective, batch: Batch) -> PyTree:
-    """Returns the shapes of the draw that a step yields (`jax.ShapeDtypeStruct`), or None; nothing is computed."""
+    """Returns the shapes of a step's draw (`jax.ShapeDtypeStruct`), or None; nothing is computed."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     return jax.eval_shape(one_step, algorithm, state, objective, batch, key)[1].draw
 
 
 @jax.jit
 def _step(algorithm: PyTree, state: State, objective: Objective, batch: Batch, key: RandomKey) -> tuple[State, Info]:
-    """A step, as every piece has it: traced once for all of them, which for a sampler takes half a second."""
+    """Returns the algorithm's step, traced once for all compiled functions (for a sampler it takes half a second)."""
     return opened(algorithm).step(key, state, batch, objective)
 
 
 @partial(jax.jit, donate_argnums=1)
 def one_step(algorithm: PyTree, state: State, objective: Objective, batch: Batch, key: RandomKey) -> tuple[State, Info]:
-    """Returns the state after a step on a batch; the old state is given away."""
+    """Returns the state after a step on a batch; the old state is donated."""
     return _step(algorithm, state, objective, batch, key)
 
 
@@ -169,7 +169,7 @@ def picked_step(
     t: Array | int,
     step_key: RandomKey,
 ) -> tuple[State, Info]:
-    """Returns the state after step t on chosen rows, which are gathered inside; the old state is given away."""
+    """Returns the state after step t on chosen rows, gathered inside of the program; the old state is donated."""
     batch = _picked(rows, chosen, real)
     return _step(algorithm, state, objective, batch, jax.random.fold_in(step_key, t))
 
@@ -185,8 +185,8 @@ def _scan_whole(
     length: int,
     every: int = 1,
 ) -> tuple[State, Info]:
-    """Returns the state after `count` steps on one batch, and what there is to see of each, `length` at most."""
-    # Of a sampler's draws the last of `every` steps is kept, and none where `every` is zero.
+    """Returns the state after `count` steps on one batch, at most `length`, and the diagnostics of each."""
+    # Of a sampler's draws that of the last of `every` steps is kept, and none where `every` is zero.
 
     def body(state: State, t: Array) -> tuple[State, Info]:
         return _step(algorithm, state, objective, batch, jax.random.fold_in(step_key, t))
@@ -210,7 +210,7 @@ def _scan_batches(
     every: int = 1,
 ) -> tuple[State, Info]:
     """Returns the state after `count` steps from step `start` on; the block touches `epochs` epochs of batches."""
-    # Of a sampler's draws the last of `every` steps is kept, and none where `every` is zero.
+    # Of a sampler's draws that of the last of `every` steps is kept, and none where `every` is zero.
     per_epoch = math.ceil(rows.count / batch_size)
     streams = opened(algorithm).traits.streams
     numbers = start // per_epoch + jnp.arange(epochs)
@@ -230,10 +230,11 @@ def _scan_batches(
 
 scan_whole = jax.jit(_scan_whole, static_argnums=(7, 8), donate_argnums=1)
 scan_batches = jax.jit(_scan_batches, static_argnums=(8, 9, 10, 11, 12), donate_argnums=1)
-# Sweeps of messages run as fast and compile in half the time: 2.8 s of a processor and 5.4 for a mixture of three
-# components in thirteen columns, 2.5 and 4.4 for four factors of twenty. So do steps of small networks, which then take
-# a tenth to a fifth more: `ivon` on batches of 128 of 10 columns, one layer of 32, 1.4 s and 3.2, .042 ms a step and
-# .038; of 30 columns, two layers of 64, 3.8 s and 7.4, .19 ms and .15.
+# Programs with few optimisations. Sweeps of messages run as fast and compile in half the time: 2.8 instead of 5.4 s of
+# a processor for a mixture of three components in thirteen columns, 2.5 instead of 4.4 s for four factors of twenty.
+# Steps of small networks compile in half the time too, and take a tenth to a fifth longer: `ivon` on batches of 128
+# rows of 10 columns with one layer of 32, 1.4 instead of 3.2 s, .042 instead of .038 ms a step; on 30 columns with two
+# layers of 64, 3.8 instead of 7.4 s, .19 instead of .15 ms.
 scan_whole_lightly = compiled_lightly((7, 8), 1)(_scan_whole)
 scan_batches_lightly = compiled_lightly((8, 9, 10, 11, 12), 1)(_scan_batches)
 
@@ -241,7 +242,7 @@ scan_batches_lightly = compiled_lightly((8, 9, 10, 11, 12), 1)(_scan_batches)
 def _counted(
     body: Callable[[State, PyTree], tuple[State, Info]], state: State, inputs: PyTree, count: Array | int
 ) -> tuple[State, Info]:
-    """Returns what `jax.lax.scan` does of the first `count` inputs; zeros where there was no step."""
+    """Scans the first `count` inputs as `jax.lax.scan` does; the other outputs are zero."""
     at = lambda i: jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False), inputs)
     length = len(jax.tree.leaves(inputs)[0])
     infos = jax.tree.map(
@@ -259,8 +260,9 @@ def _counted(
 def _scan(
     body: Callable[[State, PyTree], tuple[State, Info]], state: State, inputs: PyTree, count: Array | int, every: int
 ) -> tuple[State, Info]:
-    """Scans, and stacks the draw of the last of `every` steps alone: the others are never held."""
-    # Where each step is kept, or none, `count` may be less than the inputs: the rest of a run is no program of its own.
+    """Scans, and stacks the draw of the last of `every` steps alone, without storing the others."""
+    # Where each step is kept, or none, `count` may be less than the inputs, so that the rest of a run uses this
+    # program.
 
     def quiet(state: State, now: PyTree) -> tuple[State, Info]:
         state, info = body(state, now)
@@ -288,9 +290,9 @@ def _scan(
 def order(
     count: int, batch_size: int, streams: int, epoch: Array | int, order_key: RandomKey, shuffled: bool
 ) -> tuple[Array, Array]:
-    """Returns the rows of an epoch's batches, and which of them are real."""
-    # The last batch is filled with rows from the epoch's beginning: they are masked, and networks that cannot see a
-    # mask (batch statistics of one's own) still meet rows of the data.
+    """Returns the row numbers of an epoch's batches, and which of them are real."""
+    # The last batch is padded with rows from the epoch's beginning: they are masked, and networks that ignore the mask
+    # (custom batch statistics) still see rows of the data.
     per_epoch = math.ceil(count / batch_size)
     padding = per_epoch * batch_size - count
     if not shuffled:

@@ -1,4 +1,4 @@
-"""The end of a run: the posterior, its distance from the fixed point, and the test of convergence."""
+"""The end of a run: the posterior, its convergence, and warnings."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ __all__ = [
 ]
 
 
-_FEWEST, _MOST = 20, 256  # rows of which probabilities are told from log odds
-_NATS = 3.0  # by which they must fit better, of all rows together
+_FEWEST, _MOST = 20, 256  # numbers of rows for distinguishing probabilities from log odds
+_NATS = 3.0  # by which probabilities must fit better, over all rows together
 
 
 def require_trained(model: Target, epochs: object) -> None:
@@ -59,7 +59,7 @@ def require_trained(model: Target, epochs: object) -> None:
 
 
 def say_seen_rows(validation: object) -> None:
-    """Warns where rows to validate on are a share of the rows that a network which arrived trained has learned from."""
+    """Warns where a pretrained network is validated on a share of its training rows."""
     if isinstance(validation, float | int):
         logging.getLogger("lamu").warning(
             "validation=%r sets aside rows of the data, which a network that arrives trained has learned from: on its "
@@ -70,9 +70,9 @@ def say_seen_rows(validation: object) -> None:
 
 
 def say_probabilities(model: Target, rows: Batch) -> None:
-    """Warns where the outputs of a network that arrived trained look like probabilities, and are taken as logits."""
-    # An activation at the end of the network is an error (`lamu.networks.output_range`); this is about one that its
-    # traced program does not show. Nothing is said unless the outputs as probabilities fit the targets better.
+    """Warns where the outputs of a pretrained network look like probabilities, but are used as logits."""
+    # An activation at the end of the network is an error (`lamu.networks.output_range`); this detects one that its
+    # traced program does not show. It warns only if the outputs as probabilities fit the targets better.
     if not isinstance(model, Model) or not model.network.trained or rows.offset is not None:
         return
     count = min(_MOST, len(rows.weight))
@@ -103,49 +103,47 @@ def say_probabilities(model: Target, rows: Batch) -> None:
 
 @jax.jit
 def _outputs(model: Model, rows: Batch) -> tuple[Params, Array]:
-    """Returns the parameters that a network brings, and its outputs at rows; one program for all models of a kind."""
+    """Returns the parameters of a pretrained network, and its outputs at rows."""
     params, state = model.init(jax.random.key(0), rows)
     return params, model.outputs(params, state, rows.x)[0]
 
 
 @dataclass(frozen=True)
 class Conclusion:
-    """The end of a run: everything that turns its last state into a posterior."""
+    """Turns the last state of a run into a posterior."""
 
-    algorithm: Algorithm  # what was run
+    algorithm: Algorithm  # the algorithm
     objective: Objective  # the loss
-    rows: Arrays | Stream  # the rows learned from
-    held: Arrays | None  # the rows set aside, or None
+    rows: Arrays | Stream  # the training rows
+    held: Arrays | None  # the validation rows, or None
     batch_size: int  # rows a step
-    key: RandomKey  # the posterior's own key; what is measured takes one derived from it
-    statistics: BatchStatistics | None = None  # what becomes of a network's batch statistics, or None
-    max_memory: Any = None  # how much may be held at once
-    # Whether the distance from the fixed point is measured; weights that arrive trained have none.
+    key: RandomKey  # the posterior's key, from which that of measurements is derived
+    statistics: BatchStatistics | None = None  # the treatment of a network's batch statistics, or None
+    max_memory: Any = None  # the memory limit
+    # Whether the distance from the fixed point is measured; pretrained weights have none.
     measures: bool = True
 
     def posterior(self, state: State, history: History, interrupted: bool = False) -> Posterior:
-        """Returns the posterior of a state, with how far it is from its fixed point."""
-        seen = self.rows
-        if self.held is not None and isinstance(seen, Arrays):
-            seen = replace(seen, held_out=self.held)
+        """Returns the posterior of a state, with its convergence."""
+        rows = self.rows
+        if self.held is not None and isinstance(rows, Arrays):
+            rows = replace(rows, held_out=self.held)
         try:
             with memory.within(self.max_memory):
                 posterior = self.algorithm.posterior(
-                    jax.random.clone(self.key), state, self.objective, seen, history.trace
+                    jax.random.clone(self.key), state, self.objective, rows, history.trace
                 )
                 if posterior.convergence is None and self.measures and not interrupted:
                     posterior = replace(posterior, convergence=self._measured(posterior, history.steps))
                 if self.measures and not interrupted:
                     posterior = replace(posterior, convergence=self._shape(posterior, history.steps))
-                if posterior.temperature == 1.0:  # an algorithm of one's own need not say it
+                if posterior.temperature == 1.0:  # a custom algorithm need not set it
                     posterior = replace(posterior, temperature=self.objective.temperature)
                 posterior = self.objective.model.constrained(posterior)  # a density with constraints
-                return posterior if self.statistics is None else self.statistics.of(posterior, seen)
+                return posterior if self.statistics is None else self.statistics.of(posterior, rows)
         except Exception as error:
-            if (
-                self.algorithm.traits.needs_data_pass
-            ):  # hours of steps are not lost because what comes after them failed
-                with contextlib.suppress(Exception):  # what failed first is what is told
+            if self.algorithm.traits.needs_data_pass:  # the result of the steps is not lost by a later failure
+                with contextlib.suppress(Exception):  # the first error is raised
                     point = runnable(self.algorithm).preview(jax.random.clone(self.key), state, self.objective)
                     error.fit = Fit(self.objective.model.constrained(point), history.columns, state, interrupted)  # pyright: ignore[reportAttributeAccessIssue]
                     error.add_note(
@@ -154,7 +152,7 @@ class Conclusion:
             raise
 
     def _measured(self, posterior: Posterior, steps: int) -> Convergence | None:
-        from lamu.running.fixed_point import convergence_of  # here: what is imported with it is not for the steps
+        from lamu.running.fixed_point import convergence_of  # imported here, as the steps do not need it
 
         key = subkey(jax.random.clone(self.key), 2)
         work = self._work(steps)
@@ -164,33 +162,33 @@ class Conclusion:
         belief = posterior.belief
         if not (isinstance(belief, Product) and isinstance(belief.factors.get("network"), Product)):
             return posterior.convergence
-        from lamu.running.belief_shape import shape_of  # here: a fit of a network does not wait for graphs
+        from lamu.running.belief_shape import shape_of  # imported here, as networks do not need graphs
 
         key = jax.random.fold_in(jax.random.clone(self.key), 4)
         return shape_of(posterior, self.objective, self.rows, key, self._work(steps))
 
     def _work(self, steps: int) -> float:
-        """Returns how many gradients of a row so many steps took."""
+        """Returns the number of row gradients of a number of steps."""
         per_step = self.batch_size
         if isinstance(self.rows, Arrays):
-            whole = self.algorithm.traits.batching == "full"
-            per_step = self.rows.count if whole else min(self.batch_size, self.rows.count)
+            is_full = self.algorithm.traits.batching == "full"
+            per_step = self.rows.count if is_full else min(self.batch_size, self.rows.count)
         return float(steps * per_step)
 
     def if_enough(self, state: State, history: History, rounds: Rounds) -> Posterior | None:
-        """Returns the posterior at the end of a round after which no other is needed or left; else None."""
-        # What an earlier round's posterior warns of is not said: the run goes on because of it.
-        with warnings.catch_warnings(record=True) as said:
+        """Returns the posterior at the end of the last round; else None."""
+        # Warnings about the posterior of an earlier round are suppressed: the run continues because of them.
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             posterior = self.posterior(state, history)
         if history.steps < rounds.limit and not rounds.enough(history.steps, posterior.convergence):
             return None
-        for each in said:
+        for each in caught:
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
         return posterior
 
 
-_FEW_ROWS = 20  # below which a normal 90 % interval with a noise at a point covers less than .88 (Student t)
+_FEW_ROWS = 20  # below it a normal 90 % interval with a point estimate of the noise covers less than .88 (Student t)
 _OTHER_SHAPE = (
     "sample it with lamu.mcmc.nuts(), give variables that depend on each other one belief (a MultivariateNormal), or "
     "write the model in variables whose posterior is closer to a Gaussian (of groups about a mean theta = mu + tau * z "
@@ -199,7 +197,7 @@ _OTHER_SHAPE = (
 
 
 def say_few_rows(found: Fit, rows: Arrays | Stream) -> None:
-    """Warns of intervals that are too narrow because few rows have told the noise, which is learned as a point."""
+    """Warns of too narrow intervals, because the noise is a point estimate from few rows."""
     belief, model = found.posterior.belief, found.posterior.model
     if not (isinstance(belief, Product) and isinstance(rows, Arrays) and model.has_outputs) or model.has_classes:
         return
@@ -222,12 +220,12 @@ def say_few_rows(found: Fit, rows: Arrays | Stream) -> None:
 
 
 def say_unconverged(found: Fit, example: Batch | None, chosen_earlier: bool) -> None:
-    """Warns of a posterior that is not the fixed point of the rule."""
+    """Warns of a posterior that is not at the fixed point of the rule."""
     measured = found.posterior.convergence
     if measured is None or measured.converged or found.interrupted:
         return
     if isinstance(found.posterior.belief, Draws) and (measured.r_hat or 0.0) > LARGEST_R_HAT:
-        return  # `UnreliableChains` has said so
+        return  # `UnreliableChains` was already given
     if chosen_earlier:
         remedy = "validation chose a state before the end; leave validation out for the end itself"
     else:
@@ -235,19 +233,19 @@ def say_unconverged(found: Fit, example: Batch | None, chosen_earlier: bool) -> 
         general = f"{longer}, with a rate that falls to zero, for instance Annealed(1e-2)"
         unscaled = "" if example is None else found.posterior.model.unscaled_inputs(example)
         remedy = measured.remedy or unscaled or general
-    said = "the posterior has not converged"
+    problem = "the posterior has not converged"
     if measured.at_fixed_point:
-        said, remedy = "the belief has converged and is not the posterior", _OTHER_SHAPE
+        problem, remedy = "the belief has converged and is not the posterior", _OTHER_SHAPE
     elif not measured.has_shape:
         remedy = f"{remedy}; where that does not help, a Gaussian is the wrong shape: {_OTHER_SHAPE}"
-    warnings.warn(f"{said}: {measured.complaint}; {remedy}", Unconverged, stacklevel=3)
+    warnings.warn(f"{problem}: {measured.complaint}; {remedy}", Unconverged, stacklevel=3)
 
 
-_WORTH = 0.01  # nats a row that are worth a word: draws of a prediction, of which there are 32, cost some thousandths
+_WORTH = 0.01  # nats a row that are worth a warning: the noise of 32 draws is some thousandths
 
 
 def say_worse_than_mean(found: Fit, held: Arrays | None) -> None:
-    """Warns of a belief that predicts the rows set aside worse than the point at its mean."""
+    """Warns of a belief that predicts the held-out rows worse than the point at its mean."""
     posterior = found.posterior
     if held is None or not isinstance(posterior.model, Model) or is_certain(posterior.belief):
         return

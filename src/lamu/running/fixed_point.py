@@ -1,4 +1,4 @@
-"""How far a posterior is from the fixed point of the rule, measured over the data that it was learned from."""
+"""Measures the distance of a posterior from the fixed point of the rule over its training data."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ __all__ = ["AtNatural", "convergence_of"]
 
 @record
 class _Place:
-    """A place whose distance from the fixed point is measured: unbiased estimates of gradient and curvature a row."""
+    """Base class of beliefs whose distance is measured: unbiased estimates of gradient and curvature a row."""
 
     objective: Objective  # the loss
 
     @property
     def deterministic(self) -> bool:
-        """Whether all draws are the same."""
+        """Whether all draws are equal."""
         return True
 
     def averaged(self, draws: int) -> _Place:
-        """Returns the same with more draws, in pairs; itself, unless overridden."""
+        """Returns the same with more draws, in pairs; by default itself."""
         return self
 
     def whole(self, gradient: Params, curvature: Params) -> tuple[Params, Params]:
@@ -68,11 +68,11 @@ class _Place:
         return tree.scale(gradient, kappa), tree.scale(curvature, kappa)
 
     def in_metric(self, curvature: Params) -> _Place:
-        """Returns the same with the metric known; itself, unless overridden."""
+        """Returns the same with a known metric; by default itself."""
         return self
 
     def distances(self, mean: Params, error: Params) -> dict[str, float]:
-        """Returns the distances of the precision; none, unless overridden."""
+        """Returns the distances of the precision; by default none."""
         return {}
 
 
@@ -80,15 +80,15 @@ class _Place:
 class AtNatural(_Place):
     r"""Estimates \(d = \lambda - \lambda_0/T + \kappa\nabla_\mu E_q[\bar\ell]\), of norm \(\sqrt{d^\top F d}\)."""
 
-    algorithm: NaturalRule  # what made the belief, for its expectation
+    algorithm: NaturalRule  # the algorithm, for its expectation
     belief: Belief  # q
-    dispersions: Params | None = None  # those that are learned beside it; none where None
+    dispersions: Params | None = None  # learned dispersions; None for none
 
     network_state: ClassVar[State] = {}
 
     @property
     def deterministic(self) -> bool:
-        """Whether the expectation is known in μ."""
+        """Whether the expectation has a closed form in μ."""
         return isinstance(self.algorithm.expectation, Analytic)
 
     @property
@@ -102,15 +102,15 @@ class AtNatural(_Place):
         return self
 
     def solve(self, direction: Params) -> Params:
-        r"""Returns \(F d\), which is to λ what the inverse of a precision is to a gradient."""
+        r"""Returns \(F d\), which corresponds to multiplying a gradient by an inverse precision."""
         return self.belief.fisher_product(direction)
 
     def estimate(self, batch: Batch, key: RandomKey) -> tuple[Params, Params]:
-        """Returns d as these rows tell it, and no curvature."""
+        """Returns the estimate of d from these rows, without curvature."""
         return self.algorithm.direction(key, self.belief, batch, self.objective, self.dispersions), {}
 
     def whole(self, gradient: Params, curvature: Params) -> tuple[Params, Params]:
-        """Returns both as they are: d is of the scale of the target."""
+        """Returns both unchanged: d is on the scale of the target."""
         return gradient, curvature
 
 
@@ -120,24 +120,23 @@ class AtNatural(_Place):
 #
 # \[ \widehat{\|E g\|^2} = \frac{1}{K(K-1)} \sum_{k \ne l} g_k^\top S^{-1} g_l \]
 #
-# is unbiased: the noise of the draws is not in it. The distance of a precision is that to the nearest end of the
-# interval \(\bar h_j \pm 3 s_j\), with \(s_j\) the standard error over the pairs, because curvature from draws is
-# noisy.
+# is unbiased for any noise of the draws. The distance of a precision is that to the nearest end of the interval \(\bar
+# h_j \pm 3 s_j\), with \(s_j\) the standard error over the pairs, because curvature from draws is noisy.
 
 
-# How much is spent on the measurement: more gives smaller standard errors, which the verdict allows for. None of these
+# The cost of the measurement: more gives smaller standard errors, which the verdict takes into account. None of these
 # was tuned.
-_SHARE, _UNNOTICED = 0.1, 2e5  # of the run's gradients; and gradients of a row with a hundred weights
-_AVERAGED = 16  # draws in the place of each pair's one, where that many are affordable
-_PAIRS, _MOST_PAIRS = 8, 64  # of draws: the fewest give a standard error to a quarter of itself
-_PROBES, _FISHER_ROWS = 8, 256  # of the Fisher information that is a point's metric, and the rows of its batches
+_SHARE, _UNNOTICED = 0.1, 2e5  # share of the run's gradients; and gradients of a row with a hundred weights
+_AVERAGED = 16  # draws instead of each pair's one, where affordable
+_PAIRS, _MOST_PAIRS = 8, 64  # pairs of draws: the fewest give a standard error accurate to a quarter
+_PROBES, _FISHER_ROWS = 8, 256  # probes of the Fisher information of a point's metric, and the rows of its batches
 _CHUNK, _MOST_NUMBERS = 1024, 2e7  # rows at once; numbers of all pairs' gradients together
-_MEMBERS = 4  # of an ensemble, the first ones; its verdict is the worst of theirs
-_FARTHEST = 5.0  # of a log ratio: what is beyond is as wrong
-# A floor under a curvature, and what depends on the batch size, are not its mean over all rows.
+_MEMBERS = 4  # first members of an ensemble, of which the worst decides
+_FARTHEST = 5.0  # bound of a log ratio
+# Curvatures with a lower bound, or that depend on the batch size, are not means over all rows.
 _NO_ESTIMATES = (Damped, RootScaledGradient, SquaredGradient)
-_SLOWEST = 0.8  # of a falling rate: beyond it the share of the start falls as a small power of the length
-_ERRORS = 3.0  # standard errors: of eight pairs, two would leave a tenth of all coordinates outside
+_SLOWEST = 0.8  # power of a falling rate beyond which the influence of the start vanishes too slowly
+_ERRORS = 3.0  # standard errors: with eight pairs, two would leave a tenth of all coordinates outside
 
 
 def convergence_of(
@@ -149,18 +148,18 @@ def convergence_of(
     work: float,
     batch_size: int,
 ) -> Convergence | None:
-    """Returns how far a posterior is from the fixed point; None for a belief of another kind than those below."""
-    # | belief | what is measured |
+    """Returns the distance of a posterior from the fixed point; None for other beliefs than those below."""
+    # | belief | measured |
     # |---|---|
-    # | a Gaussian of the rule | both distances, with the recipe's own curvature where that is a mean over the rows |
-    # | any other Gaussian | both distances, the curvature by Price's identity |
-    # | of an algorithm in λ | the natural norm of a step of rate one, with its own expectation |
+    # | Gaussian of the rule | both distances, with the recipe's own curvature where that is a mean over the rows |
+    # | other Gaussian | both distances, the curvature by Price's identity |
+    # | that of an algorithm in λ | the natural norm of a step of rate one, with its own expectation |
     # | a point | the gradient, in the metric of the Fisher information and the prior |
     # | draws | R-hat and effective sample size |
     # | an ensemble | the worst of its first members |
     #
-    # `work`: how many gradients of a row the run took; the measurement takes a tenth of that at most, in fewer rows
-    # where all would cost more.
+    # `work`: the number of row gradients of the run; the measurement takes at most a tenth of that, on fewer rows if
+    # necessary.
     belief = posterior.belief
     if isinstance(belief, Draws):
         return mixing(belief, posterior.model)
@@ -204,7 +203,7 @@ def _choices(algorithm: object) -> tuple[Any, Any, Any]:
     curvature = algorithm.curvature
     if isinstance(curvature, ClippedGradient):
         curvature = curvature.base
-    if isinstance(curvature, LowRankGradients):  # whose diagonal is that of all rows' squares
+    if isinstance(curvature, LowRankGradients):  # its diagonal is that of all rows' squares
         curvature = SquaredGradients()
     if isinstance(curvature, _NO_ESTIMATES):
         curvature = Price()
@@ -214,7 +213,7 @@ def _choices(algorithm: object) -> tuple[Any, Any, Any]:
 
 
 def _remedy(algorithm: object, found: Convergence) -> str:
-    """Returns what to do about precisions that no length of a run would bring to the expected Hessian."""
+    """Returns the remedy for precisions that do not converge to the expected Hessian in any number of steps."""
     curvature = algorithm.curvature if isinstance(algorithm, Rule) else None
     curvature = curvature.base if isinstance(curvature, ClippedGradient) else curvature
     close = replace(found, precision_error=None, precision_error_90=None).complaints == found.complaints
@@ -227,7 +226,7 @@ def _remedy(algorithm: object, found: Convergence) -> str:
 
 
 def _faster_forgetting(algorithm: NaturalRule, model: object) -> str:
-    """Returns what to do where a rate falls so fast that a longer run would hardly move."""
+    """Returns the remedy for a rate that falls so fast that a longer run would hardly move."""
     rate = algorithm.learning_rate
     adds_up = isinstance(model, ConjugateModel) or (isinstance(model, MessageTarget) and model.rows_add_up)
     if not isinstance(rate, PolynomialDecay) or adds_up:
@@ -252,7 +251,7 @@ class _AtGaussian(_Place):
 
     @property
     def deterministic(self) -> bool:
-        """Whether all draws are the same."""
+        """Whether all draws are equal."""
         return not isinstance(self.expectation, MonteCarlo)
 
     @property
@@ -269,7 +268,7 @@ class _AtGaussian(_Place):
 
     @property
     def prior(self) -> tuple[Params, Operator] | None:
-        """Mean and precision a row of the prior's Gaussian leaves, which enter exactly."""
+        """Returns mean and precision a row of the prior's Gaussian leaves, which enter exactly."""
         return NetworkParameters().conjugate_prior(self.objective, self.belief.mean)
 
     def averaged(self, draws: int) -> _AtGaussian:
@@ -290,10 +289,10 @@ class _AtGaussian(_Place):
         return self.belief.precision
 
     def distances(self, mean: Params, error: Params) -> dict[str, float]:
-        """Returns the distances of the precision, its noise taken off."""
+        """Returns the distances of the precision, after subtracting the noise."""
         precision = _flat(self.belief.precision.diagonal(self.belief.mean))
         estimate, noise = _flat(mean), _ERRORS * _flat(error)
-        # To the nearest end of the interval that the noise leaves open.
+        # To the nearest end of the confidence interval.
         nearest = np.clip(precision, estimate - noise, estimate + noise)
         nearest = np.maximum(nearest, precision * np.exp(-_FARTHEST))
         own = np.abs(np.log(precision / nearest))
@@ -302,11 +301,11 @@ class _AtGaussian(_Place):
 
 @record
 class _AtPoint(_Place):
-    """The gradient at a point, in the metric of the Fisher information beside the prior's curvature."""
+    """The gradient at a point, in the metric of the Fisher information plus the prior's curvature."""
 
     point: Params
     network_state: State
-    scale: Params | None = None  # the diagonal of that metric, on the scale of the target; None before it was taken
+    scale: Params | None = None  # the diagonal of that metric, on the scale of the target; None before it is computed
 
     @property
     def dimension(self) -> int:
@@ -314,7 +313,7 @@ class _AtPoint(_Place):
         return tree.dimension(self.point)
 
     def estimate(self, batch: Batch, key: RandomKey) -> tuple[Params, Params]:
-        """Returns gradient and curvature of loss and prior; the latter once, and zero after that."""
+        """Returns gradient and curvature of loss and prior; the curvature once, and zero afterwards."""
         loss = BatchLoss(self.objective, batch, self.network_state, AllParameters(), {})
         gradient = loss.gradient(self.point, jax.random.fold_in(key, 1)).coordinates
         if self.scale is not None:
@@ -335,7 +334,7 @@ class _AtPoint(_Place):
         return super().whole(self.objective.shortest_subgradient(self.point, gradient), curvature)
 
     def in_metric(self, curvature: Params) -> _AtPoint:
-        """Returns the same with the metric known, with a floor under what no row and no prior speak of."""
+        """Returns the same with a known metric, bounded below where neither rows nor prior have curvature."""
         return replace(self, scale=_with_floor(curvature))
 
     @property
@@ -351,20 +350,20 @@ def _signs(key: RandomKey, index: Any, like: Params) -> Params:
 
 @dataclass(frozen=True)
 class _Deal:
-    """Which rows each pair of draws sees: all, or as many of its own as the share of the run's work allows."""
+    """The rows for each pair of draws: all, or separate ones within the limit of work."""
 
     rows: Any
     pairs: int
     each: int
     chunk: int
     order: np.ndarray
-    averaged: int = 1  # draws in the place of each pair's one
+    averaged: int = 1  # draws instead of each pair's one
 
     @classmethod
     def of(cls, rows: Any, at: Any, key: RandomKey, work: float, batch_size: int) -> _Deal:
         if not isinstance(rows, Arrays):
             return cls(rows, _PAIRS, 1, batch_size, np.empty(0))
-        # Gradients of rows, over all pairs; of a small problem as many as take no time that anybody notices.
+        # Gradients of rows, over all pairs; for a small problem as many as take a negligible time.
         affordable = max(_SHARE * work, min(_UNNOTICED, 100 * _UNNOTICED / at.dimension))
         affordable /= 1 if at.deterministic else 2
         most = int(np.clip(_MOST_NUMBERS / at.dimension, 4, _MOST_PAIRS))
@@ -427,7 +426,7 @@ def _measured(at: Any, rows: Any, key: RandomKey, work: float, batch_size: int) 
 
 
 def _squared_norm(metric: object, gradients: list[Params]) -> tuple[float, float]:
-    """Returns the squared norm of the mean gradient without the noise's share, and its standard error (jackknife)."""
+    """Returns the squared norm of the mean gradient without the bias of noise, and its standard error (jackknife)."""
     matrix = np.stack([_flat(gradient) for gradient in gradients])
     whitened = np.stack([_flat(_solved(metric, gradient)) for gradient in gradients])
     products = matrix @ whitened.T
@@ -454,7 +453,7 @@ def _off_diagonal_mean(products: np.ndarray) -> float:
 
 @compiled_lightly()
 def _part(at: Any, batch: Batch, key: RandomKey) -> PyTree:
-    """Returns the sums over a batch's rows, and how many there are."""
+    """Returns the sums over a batch's rows, and their number."""
     count = batch.count.astype(jnp.result_type(float))
     gradient, curvature = at.estimate(batch, key)
     return tree.scale(gradient, count), tree.scale(curvature, count), count
@@ -501,5 +500,5 @@ def _flat(leaves: Params) -> np.ndarray:
 
 
 def _member(state: State, index: int) -> State:
-    """Returns a member's network state, where each has its own."""
+    """Returns the network state of a member, where each has its own."""
     return jax.tree.map(lambda leaf: leaf[index], state)

@@ -1,8 +1,8 @@
-"""The memory of a run: its state and draws from shapes, and a step from the compiled program that the run uses."""
+"""Memory estimate of a run: its state and draws from shapes, and a step from its compiled program."""
 
-# The state with its copies and a sampler's draws are known before anything is computed, and refused at once. What a
-# step holds beside them the compiler says of the first block's program, which the run then uses: nothing is compiled
-# twice.
+# The sizes of the state with its copies and of a sampler's draws are known before anything is computed, and checked at
+# once. The compiler reports the memory of a step for the first block's program, which the run then uses: nothing is
+# compiled twice.
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ _DRAWS_A_BLOCK, _STEPS_A_BLOCK = 64, 1024
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a run takes, in bytes."""
+    """The memory of a run, in bytes."""
 
     state: int  # the state and its copies
     draws: int  # a sampler's draws
-    data: int  # the rows, which are there already and not counted
-    step: int = 0  # what a step holds beside them; zero before it is compiled
-    from_file: int = 0  # of the rows those that were read from a mapped file for this run, which are counted
+    data: int  # the rows, which are already in memory and not counted
+    step: int = 0  # the memory of a step beyond these; zero before it is compiled
+    from_file: int = 0  # the part of the rows read from a mapped file for this run, which is counted
 
     @property
     def total(self) -> int:
-        """What is taken beside data that were in memory already."""
+        """The total memory beyond data that were already in memory."""
         return self.state + self.step + self.draws + self.from_file
 
     def __str__(self) -> str:
-        """The parts, as people write them."""
+        """The parts, with units."""
         parts = (("the state and its copies", self.state), ("a step", self.step), ("draws", self.draws))
         parts += (("rows from a file", self.from_file),)
         return ", ".join(f"{name} {memory.shown(size)}" for name, size in parts if size)
 
     def require_room(self) -> None:
-        """Raises a ValueError if the run takes more than `lamu.memory.limit()`: the parts, and what makes it less."""
+        """Raises a ValueError, with the parts and a remedy, if the run needs more than `lamu.memory.limit()`."""
         helps = "lower batch_size, members or chains, take a diagonal precision or a smaller network"
         if self.from_file > max(self.state, self.step, self.draws):
             helps = "give an object that yields batches of rows (with data_size=N)"
@@ -77,12 +77,12 @@ def check_memory(
     on_disk: bool = False,
     from_file: int = 0,
 ) -> Forecast:
-    """Returns what a run will take but for its steps, and refuses one that cannot fit."""
-    # What comes after the steps the algorithm foresees itself, and is asked first.
+    """Returns the memory of a run without its steps, and refuses one that cannot fit."""
+    # The algorithm checks the memory of its work after the steps itself.
     key = jax.eval_shape(lambda: jax.random.key(0))
     runnable(algorithm).check_memory(objective, jax.eval_shape(objective.model.init, key, example)[0])
     state = start.eval_shape(handle(algorithm), key, objective, example)
-    # The loop keeps a copy while it gives the state away.
+    # The loop keeps a copy while it donates the state.
     held = (3 if keeps_best else 2) * memory.bytes_of(state)
     draws = 0
     traits = algorithm.traits
@@ -91,7 +91,7 @@ def check_memory(
         if isinstance(rows, Arrays) and traits.batching != "full":
             per_epoch = math.ceil(rows.count / batch_size)
         block = math.ceil(max(_DRAWS_A_BLOCK, min(per_epoch, _STEPS_A_BLOCK)) / traits.thinning)
-        # Those of a block are on the device at once. All of them are put together at the end, from the parts.
+        # The draws of a block are on the device at once. All draws are concatenated at the end.
         kept = min(block, total) + (0 if on_disk else 2 * total)
         draws = kept * memory.bytes_of(draw_of(handle(algorithm), state, objective, example))
     forecast = Forecast(held, draws, memory.bytes_of(rows), from_file=from_file)
@@ -100,7 +100,7 @@ def check_memory(
 
 
 def measured(forecast: Forecast, blocks: Iterator[Block], state: State, max_memory: object = None) -> Iterator[Block]:
-    """Yields the blocks of a run, after its first program was compiled, and refused where it cannot fit."""
+    """Yields the blocks of a run, after compiling its first program and checking its memory."""
     first = next(blocks, None)
     if first is None:
         return

@@ -1,4 +1,4 @@
-"""What is kept of a run: the numbers of every step, the validations, and a sampler's draws."""
+"""The history of a run: the diagnostics of every step, the validations, and a sampler's draws."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["DrawsInMemory", "DrawsOnDisk", "History", "collects", "count", "keep
 
 
 def collects(traits: Traits, t: int) -> bool:
-    """Whether step t lies where draws are kept at all."""
+    """Whether step t is in a stage whose draws are kept."""
     return t >= traits.warmup and _within(traits, t) >= traits.exploration
 
 
@@ -32,7 +32,7 @@ def keeps(traits: Traits, t: int) -> bool:
 
 
 def count(traits: Traits, steps: int) -> int:
-    """Returns how many draws the first `steps` steps leave."""
+    """Returns the number of kept draws of the first `steps` steps."""
     after = max(steps - traits.warmup, 0)
     if not traits.cycle:
         return max(after - traits.exploration, 0) // traits.thinning
@@ -42,7 +42,7 @@ def count(traits: Traits, steps: int) -> int:
 
 
 def stage_end(traits: Traits, t: int, total: int) -> int:
-    """Returns where the stage of step t ends: the first step after it that is of another stage, or the run's end."""
+    """Returns the end of the stage of step t: the next step of another stage, or the run's end."""
     if t < traits.warmup:
         return min(traits.warmup, total)
     within = _within(traits, t)
@@ -52,7 +52,7 @@ def stage_end(traits: Traits, t: int, total: int) -> int:
 
 
 def _within(traits: Traits, t: int) -> int:
-    """The number of a step within its cycle; within the run after the warm-up where there is none."""
+    """Returns the number of a step within its cycle; without cycles, within the run after the warm-up."""
     after = t - traits.warmup
     return after % traits.cycle if traits.cycle else after
 
@@ -70,7 +70,7 @@ class DrawsInMemory:
 
     @property
     def trace(self) -> PyTree:
-        """All of them, leaves `[draws, ...]`; None where there is none."""
+        """All draws, leaves `[draws, ...]`; None where there are none."""
         if not self._parts:
             return None
         leaves = [jax.device_put(np.concatenate(parts)) for parts in zip(*self._parts, strict=True)]
@@ -81,7 +81,7 @@ class DrawsInMemory:
         return {f"draw {i}": np.concatenate(parts) for i, parts in enumerate(zip(*self._parts, strict=True))}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Takes over what `arrays` returned."""
+        """Restores the result of `arrays`."""
         draws = [np.asarray(arrays[f"draw {i}"]) for i in range(len(arrays)) if f"draw {i}" in arrays]
         self._parts = [draws] if draws else []
 
@@ -89,9 +89,9 @@ class DrawsInMemory:
 class DrawsOnDisk:
     """Draws in a folder, one `.npy` file a leaf, `[draws, ...]`, which NumPy maps into memory."""
 
-    # The files have their whole length from the beginning, and the room for it on the disk; only those draws count that
-    # a checkpoint knows of, and a resumed run writes the others again. Of several processes one writes, and the others
-    # read its files at the end.
+    # The files have their full length and disk space from the beginning; only the draws recorded in a checkpoint count,
+    # and a resumed run writes the others again. One of several processes writes, and the others read its files at the
+    # end.
 
     def __init__(self, like: object, total: int, folder: str | os.PathLike[str], writes: bool = True) -> None:
         self._like, self._total, self._folder, self._writes = like, total, Path(folder), writes
@@ -99,12 +99,12 @@ class DrawsOnDisk:
         self._count = 0
 
     def reserve(self) -> None:
-        """Makes the files, so that a lack of room is known before the first step."""
+        """Creates the files, so that a lack of disk space is found before the first step."""
         if self._writes:
             self._open()
 
     def add(self, draws: object) -> None:
-        """Writes draws, leaves `[n, ...]`, behind those that are there."""
+        """Appends draws, leaves `[n, ...]`."""
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(draws)]
         end = self._count + len(leaves[0])
         if self._writes:
@@ -115,7 +115,7 @@ class DrawsOnDisk:
 
     @property
     def trace(self) -> PyTree:
-        """All of them, leaves `[draws, ...]`: on the device where a chunk of memory holds them, else on disk still."""
+        """All draws, leaves `[draws, ...]`: on the device where they fit into a chunk of memory, else still on disk."""
         if not self._count:
             return None
         self._open()
@@ -126,13 +126,13 @@ class DrawsOnDisk:
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns how many draws there are, when all of them are on disk."""
+        """Syncs all draws to disk and returns their number."""
         for file in self._files:
             file.flush()
         return {"draws on disk": np.array([self._count])}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Takes over what `arrays` returned."""
+        """Restores the result of `arrays`."""
         self._count = int(np.asarray(arrays["draws on disk"])[0])
         missing = [place.name for place in self._places() if self._count and not place.is_file()]
         if missing:
@@ -165,7 +165,7 @@ class DrawsOnDisk:
 
 
 def _allocated(place: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> np.memmap:
-    """Returns a new file with all of its room: a page that the disk had none for would end the process later."""
+    """Returns a new file with its disk space allocated: a missing page would crash the process later."""
     try:
         file = np.lib.format.open_memmap(place, mode="w+", dtype=dtype, shape=shape)
         size = place.stat().st_size
@@ -185,7 +185,7 @@ def _allocated(place: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> np.memm
 
 @contextmanager
 def _unless_unknown() -> Iterator[None]:
-    """Passes over what a file system does not offer."""
+    """Context manager that ignores operations which the file system does not support."""
     try:
         yield
     except OSError as error:
@@ -194,7 +194,7 @@ def _unless_unknown() -> Iterator[None]:
 
 
 def _longer(place: Path, file: np.memmap, shape: tuple[int, ...], count: int) -> np.memmap:
-    """Returns a file of more draws in the place of a shorter one: the run was made longer."""
+    """Replaces a file by one for more draws, when a run is extended."""
     draft = place.with_suffix(".draft")
     longer = _allocated(draft, file.dtype, shape)
     longer[:count] = file[:count]
@@ -228,16 +228,16 @@ class History:
         self.steps = 0
 
     def reserve(self) -> None:
-        """Makes the files of draws that are written to a folder, before the first of them."""
+        """Creates the files of draws that are written to a folder."""
         if isinstance(self._draws, DrawsOnDisk):
             self._draws.reserve()
 
     def add(self, info: Info) -> None:
-        """Adds a block of steps, or a single one; of a sampler's draws those that are kept, `[kept, ...]`."""
+        """Adds a block of steps, or a single step, with a sampler's kept draws, `[kept, ...]`."""
         loss = np.atleast_1d(np.asarray(info.loss))
         if info.draw is not None:
             draws = jax.tree.map(np.asarray, info.draw)
-            if self._draws is None:  # of an algorithm whose length the caller says
+            if self._draws is None:  # an algorithm whose length the caller sets
                 self._draws = DrawsInMemory(jax.tree.map(lambda leaf: leaf[0], draws))
             self._draws.add(draws)
         self._columns["loss"].append(loss)
@@ -251,7 +251,7 @@ class History:
 
     @property
     def columns(self) -> dict[str, np.ndarray]:
-        """Loss and residual, one entry a step; the steps and results of validations, where there were any."""
+        """Loss and residual, one entry a step, and the steps and results of validations."""
         joined = {name: np.concatenate([np.empty(0), *parts]) for name, parts in self._columns.items()}
         joined["validation_step"] = joined["validation_step"].astype(int)
         return {name: values for name, values in joined.items() if name in _OF_STEPS or len(values)}
@@ -273,15 +273,15 @@ class History:
 
     @property
     def trace(self) -> PyTree:
-        """The kept draws, leaves `[draws, ...]`; None where there is none."""
+        """The kept draws, leaves `[draws, ...]`; None where there are none."""
         return None if self._draws is None else self._draws.trace
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns everything as named arrays, for a checkpoint; of draws on disk how many there are."""
+        """Returns all as named arrays, for a checkpoint; for draws on disk their number."""
         return {**self.columns, **({} if self._draws is None else self._draws.arrays())}
 
     def restore(self, arrays: Mapping[str, np.ndarray], structure: PyTree = None) -> None:
-        """Takes over what `arrays` returned."""
+        """Restores the result of `arrays`."""
         for name, parts in self._columns.items():
             parts[:] = [np.asarray(arrays[name])] if len(arrays.get(name, ())) else []
         if self._draws is None and "draw 0" in arrays:

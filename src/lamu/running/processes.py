@@ -1,4 +1,4 @@
-"""A run over the devices of several processes: what they exchange beside the steps, and how one that fails ends all."""
+"""Runs over the devices of several processes: agreement outside of steps, and shared failure."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from lamu.typing import PyTree, State
 
 __all__ = ["OtherProcessFailed", "Processes"]
 
-_WORDS = 1024  # bytes of an error's sentence
+_WORDS = 1024  # bytes of an error message
 
 
 class OtherProcessFailed(RuntimeError):
-    """An error of another process, which ends the run in this one too."""
+    """Raised in every process when another one fails."""
 
 
-# Every process runs the same script, so that all of them compile and run the same programs in the same order. What is
-# not one of these programs is either the same in all processes because its inputs are (reading, validation, posterior),
-# or decided by process 0 (`agreed`). Each decision is an exchange of one record of fixed size, in which a process that
-# has failed tells its error, and the others raise it.
+# Every process runs the same script, so that all of them compile and run the same programs in the same order. All other
+# work is either the same in all processes because its inputs are (reading, validation, posterior), or decided by
+# process 0 (`agreed`). Each decision is an exchange of one record of fixed size, in which a failed process reports its
+# error, and the others raise it.
 class Processes(Devices):
     """The devices of a mesh that spans processes."""
 
@@ -44,11 +44,11 @@ class Processes(Devices):
         return jax.process_index() == 0
 
     def agreed(self, value: float | int, error: BaseException | None = None) -> float | int:
-        """Returns what process 0 has; raises the error that any other process tells."""
+        """Returns the value of process 0; raises the error that any process reports."""
         return self._exchanged(value, error)[0]
 
     def least(self, value: float | int) -> float | int:
-        """Returns the least of what the processes have."""
+        """Returns the minimum over the processes."""
         return min(self._exchanged(value))
 
     def _exchanged(self, value: float | int, error: BaseException | None = None) -> list[float]:
@@ -63,7 +63,7 @@ class Processes(Devices):
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """A context in which the error of one process ends all of them, and process 0 alone warns."""
+        """Context manager in which an error of one process ends all of them, and process 0 alone warns."""
         with warnings.catch_warnings():
             if not self.writes:
                 warnings.simplefilter("ignore")
@@ -77,7 +77,7 @@ class Processes(Devices):
                 raise
 
     def rows(self, rows: Any) -> Any:
-        """Returns rows as all processes have them: as they are where all were given the same, else all shares."""
+        """Returns the rows of all processes: unchanged where all have the same, else all shares."""
         if not isinstance(rows, Arrays):
             if "data" not in self.mesh.axis_names:
                 raise ValueError(
@@ -114,7 +114,7 @@ class Processes(Devices):
         return jax.tree.map(_laid, value, layout(self.mesh, self.traits, value, self.specs))
 
     def dealt_batch(self, batch: Batch) -> Batch:
-        """Returns a batch of the rows of all processes, each of which has its own."""
+        """Returns a batch of the rows of all processes."""
         count, devices = len(batch.mask) * jax.process_count(), self.mesh.shape["data"]
         if count % devices:
             raise ValueError(
@@ -126,7 +126,7 @@ class Processes(Devices):
         return jax.tree.map(deal, batch)
 
     def dealt(self, rows: Stream) -> Stream:
-        """Returns a stream of such batches; a pass ends with the shortest of the processes'."""
+        """Returns a stream of such batches; a pass ends with that of the shortest process."""
         return _DealtByProcesses(rows, self)
 
     def together(self, state: State) -> State:
@@ -139,7 +139,7 @@ class Processes(Devices):
 
 
 class _DealtByProcesses(Stream):
-    """Batches of all processes, laid on the devices one after the other."""
+    """Stream of the batches of all processes, placed on the devices."""
 
     def __init__(self, base: Stream, devices: Processes) -> None:
         super().__init__(base)
@@ -156,7 +156,7 @@ class _DealtByProcesses(Stream):
 
 
 def _laid(leaf: Any, sharding: NamedSharding) -> Any:
-    """Returns an array, whole in every process, as one over all of them; no process sends it."""
+    """Returns an array that is complete in every process as one over all of them, without communication."""
     if not isinstance(leaf, jax.Array) or not leaf.is_fully_addressable:
         return leaf
     if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):

@@ -1,4 +1,4 @@
-"""A progress bar on standard error, and Ctrl-C in a process, also where Python would drop it."""
+"""Progress bar on standard error, and reliable handling of Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from typing import TypeVar
 
 __all__ = ["Interruption", "Progress", "SeveralRuns", "heard"]
 
-# JAX's callback at garbage collections, and finalisers: Python prints what is raised in them, and drops it.
+# In JAX's callback at garbage collections, and in finalisers, Python prints raised exceptions and drops them.
 _DROPPED_IN = ("_xla_gc_callback", "__del__")
-_AGAIN = 0.05  # seconds, after which they are over
+_AGAIN = 0.05  # seconds, after which these are over
 
 
 class _Handler:
-    """Raises `KeyboardInterrupt`, or, where Python would drop that, hears the signal again a moment later."""
+    """Signal handler that raises `KeyboardInterrupt`, a moment later where Python would drop it."""
 
     def __init__(self) -> None:
         self._again: threading.Timer | None = None
 
     def hear(self, number: int, frame: FrameType | None) -> None:
-        """Takes a signal, as Python calls a handler."""
+        """Handles a signal."""
         self.forget()
         if not _is_dropped(frame):
             raise KeyboardInterrupt
@@ -36,7 +36,7 @@ class _Handler:
         self._again.start()
 
     def forget(self) -> None:
-        """Hears no signal again that was heard already."""
+        """Cancels pending signals."""
         if self._again is not None:
             self._again.cancel()
         self._again = None
@@ -55,8 +55,8 @@ _HANDLER = _Handler()
 
 @contextlib.contextmanager
 def heard() -> Iterator[None]:
-    """A context in which no Ctrl-C is lost: it raises `KeyboardInterrupt`, at once or a moment after where it may."""
-    # A handler that somebody else has set stays, and other threads than the main one hear no signals.
+    """Context manager in which no Ctrl-C is lost: it raises `KeyboardInterrupt`, at once or a moment later."""
+    # A handler set by others stays, and only the main thread receives signals.
     here = threading.current_thread() is threading.main_thread()
     if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -70,10 +70,10 @@ def heard() -> Iterator[None]:
 
 
 class Interruption:
-    """A context that an interrupt from the keyboard leaves quietly."""
+    """Context manager that ends without an error at a keyboard interrupt."""
 
-    # While it lasts, and where Ctrl-C raises `KeyboardInterrupt` in this thread, it hears the signal itself: one that
-    # comes where Python would drop the error is raised at the next `heed`, or a moment after where that comes first.
+    # Inside of it, where Ctrl-C raises `KeyboardInterrupt` in this thread, it handles the signal itself: one that comes
+    # where Python would drop the error is raised at the next `heed`, or a moment later where that comes first.
     #
     # `came`: whether there was an interrupt.
 
@@ -82,7 +82,7 @@ class Interruption:
         self._before = None
 
     def __enter__(self) -> Interruption:
-        # Signals reach the main thread alone, and a handler that somebody else has set is theirs.
+        # Only the main thread receives signals, and a handler set by others stays.
         here = threading.current_thread() is threading.main_thread()
         before = signal.getsignal(signal.SIGINT)
         if here and before in (signal.default_int_handler, _HANDLER.hear):
@@ -95,7 +95,7 @@ class Interruption:
         _HANDLER.hear(number, frame)
 
     def heed(self) -> None:
-        """Raises the interrupt that has come and was not raised, or was dropped."""
+        """Raises a pending or dropped interrupt."""
         if self.came:
             raise KeyboardInterrupt
 
@@ -116,12 +116,12 @@ _AROUND: ContextVar[Progress | None] = ContextVar("around", default=None)
 
 
 class Progress:
-    """Shows how far a run is and how long it goes on, if asked or if standard error is a terminal."""
+    """Shows the progress and remaining time of a run, if requested or if standard error is a terminal."""
 
-    # Inside of another one it has no bar: it tells the one around how far it is.
+    # Inside of another one it has no bar, and reports its progress to the outer one.
     #
-    # The time left is that of the work done since the first news, which comes after the first program was compiled.
-    # Work that is passed over (a run that needs not be made) tells nothing of it.
+    # The remaining time is estimated from the work since the first update, after the compilation of the first program.
+    # Skipped work does not enter the estimate.
 
     def __init__(
         self,
@@ -159,29 +159,29 @@ class Progress:
 
     @property
     def fraction(self) -> int | float | None:
-        """The share that is done; None where nobody knows the whole."""
+        """The share that is done; None where the total is not known."""
         return self.done / self._total if self._total else None
 
     @property
     def left(self) -> float | None:
-        """The seconds that are left at the speed so far; None where there are no two times to compare."""
+        """The remaining seconds at the current speed; None before two updates."""
         if self._first is None or not self._total or self._worked <= self._first[1]:
             return None
         since, before = self._first
         return (self._total - self.done) * (monotonic() - since) / (self._worked - before)
 
     def update(self, done: int | float, loss: float | None = None) -> None:
-        """Moves the bar to `done` steps, of the loss that is given."""
+        """Moves the bar to `done` steps and shows the loss."""
         done = max(done if self._total is None else min(done, self._total), self.done)
         self._worked += done - self.done
         self._first = self._first or (monotonic(), self._worked)
         self._reach(done, loss)
 
     def part(self, fraction: int | float, loss: float | None = None) -> None:
-        """Hears how far a run is that goes on inside; one run has no others."""
+        """Receives the progress of an inner run; a single run has none."""
 
     def part_ended(self) -> None:
-        """Hears that a run has ended that went on inside."""
+        """Receives the end of an inner run."""
 
     def _reach(self, done: int | float, loss: float | None = None) -> None:
         self.done = done
@@ -200,7 +200,7 @@ class Progress:
             self._bar.update(self._task, completed=self.done, loss=shown, speed=words, left=time_left)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Takes the bar away; a run that ends before its last step has reached its end."""
+        """Removes the bar; a run that ends before its last step is complete."""
         if self._token is not None:
             _AROUND.reset(self._token)
         if kind is None and self._end:
@@ -212,10 +212,10 @@ class Progress:
 
 
 class SeveralRuns(Progress):
-    """Shows how far several runs are, by what each of them tells when it goes on inside."""
+    """Shows the progress of several runs, from the reports of inner runs."""
 
-    # A run counts one, and the last one `last` where it is longer; `at_most` where fewer may do. `done`: the runs, of
-    # all `of` them, that other processes have made in so many seconds.
+    # A run counts one, and a longer last one `last`; `at_most` where fewer runs may suffice. `done`: the number of the
+    # `of` runs that other processes have finished, and their seconds.
 
     def __init__(
         self,
@@ -236,7 +236,7 @@ class SeveralRuns(Progress):
             self._first = (monotonic() - seconds, 0.0)
 
     def part(self, fraction: int | float, loss: float | None = None) -> None:
-        """Moves on by a part of a run."""
+        """Adds a part of a run."""
         self.update(self._before + self._weight * fraction, loss)
 
     def part_ended(self) -> None:
@@ -244,12 +244,12 @@ class SeveralRuns(Progress):
         self._before = self.done
 
     def begin_last(self) -> None:
-        """Passes over the runs that are not needed: what follows is the last one."""
+        """Skips the runs that are not needed before the last one."""
         self.pass_over(self._end - self._last)
         self._weight = self._last
 
     def pass_over(self, until: int | float) -> None:
-        """Passes over runs that are not made, up to a number of them."""
+        """Skips runs, up to a number of them."""
         if until > self.done:
             self._reach(until)
         self._before = self.done

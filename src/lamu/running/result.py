@@ -1,4 +1,4 @@
-"""What a run returns, and how it says that it has failed."""
+"""The result of a run, and the error of a diverged one."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _ELSEWHERE = {
 
 
 class Diverged(RuntimeError):
-    """The loss became NaN or infinite.
+    """Raised when the loss becomes NaN or infinite.
 
     Attributes:
-        fit: what there was before the block of steps that failed; None for a sampler, or where that was no belief.
+        fit: the result before the failed block of steps; None for a sampler, or where that was not a valid belief.
     """
 
     def __init__(self, message: str, fit: Fit | None) -> None:
@@ -38,15 +38,15 @@ class Diverged(RuntimeError):
 
 @dataclass(frozen=True)
 class Fit:
-    """What `fit` returns.
+    """Result of `fit`.
 
     Attributes:
         posterior: the posterior; with validation, that of the best state.
         history: "loss" (nats a row, an estimate on each step's batch) and "residual", one entry a step; with
-            validation, "validation_step" and "validation_nll" (nats a row), one entry a validation, of a sampler one.
+            validation, "validation_step" and "validation_nll" (nats a row), one entry a validation, one for a sampler.
         state: the algorithm's last state; on the mesh, where there was one.
         interrupted: whether the run was stopped from the keyboard before its end.
-        rows: the first of the rows, as many as the model's warnings look at; None for none.
+        rows: the first rows, as many as the model's warnings need; None for none.
 
     Examples:
         >>> import lamu
@@ -63,7 +63,7 @@ class Fit:
     rows: Any = None
 
     def __repr__(self) -> str:
-        """In a line: what was fitted, how long, whether it converged, and `warnings`; the parts are attributes."""
+        """One line with the model, the length, the convergence and the `warnings` of the fit."""
         found = self.posterior
         steps, convergence = len(self.history["loss"]), found.convergence
         words = [f"{type(found.belief).__name__} about {found.model.name}", f"{steps:,} steps"]
@@ -77,15 +77,15 @@ class Fit:
         return f"Fit({', '.join([*words, *(['interrupted'] if self.interrupted else [])])})"
 
     def __getattr__(self, name: str) -> Any:
-        """Says where what other libraries' fits can do is found here."""
+        """Raises an AttributeError that names Lamu's counterpart of other libraries' methods."""
         return elsewhere(self, name, _ELSEWHERE)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the model says of the posterior: components of a mixture that are empty, units of a latent that idle."""
+        """The model's warnings about the posterior, such as empty mixture components or idle latent units."""
         return self.posterior.model.warnings(self.posterior.belief, self.posterior.temperature, self.rows)
 
     @property
     def convergence(self) -> Convergence | None:
-        """How far the posterior is from the fixed point of the rule; None where it was not measured."""
+        """The distance of the posterior from the fixed point of the rule; None where it was not measured."""
         return self.posterior.convergence

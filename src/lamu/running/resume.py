@@ -1,4 +1,4 @@
-"""What a run does with its checkpoints: it writes them as it goes, and goes on from the last one."""
+"""Writes checkpoints during a run, and resumes from the last one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Resumption"]
 
 
 class Resumption:
-    """The checkpoints that a run keeps, and goes on from."""
+    """The checkpoints of a run."""
 
     def __init__(self, keeper: Checkpoints, run: Mapping[str, object], devices: OneDevice | None = None) -> None:
         self._keeper = keeper
@@ -47,9 +47,9 @@ class Resumption:
         batch_size: int,
         devices: OneDevice,
     ) -> Resumption:
-        """Returns the resumption of a run, which is known again by all that decides its steps but their number."""
+        """Returns the checkpoints of a run, identified by all that determines its steps except their number."""
         if devices.spans_processes:
-            from lamu.running.shared_checkpoints import SharedResumption  # here: most runs have one process
+            from lamu.running.shared_checkpoints import SharedResumption  # imported here, as most runs have one process
 
             cls = SharedResumption
         run = {
@@ -67,8 +67,8 @@ class Resumption:
         return cls(checkpoint if isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint), run, devices)
 
     def keep(self, state: State, history: History, best: Best, now: bool = False) -> None:
-        """Writes a checkpoint if it is time to; one that cannot be written is a warning, and the run goes on."""
-        # `now`: write in any case, unless nothing has happened since the last one.
+        """Writes a checkpoint if it is due; only warns where it cannot be written."""
+        # `now`: write in any case, unless there were no steps since the last one.
         if history.steps in (0, self._step):
             return
         due = now or best.stopped or time.monotonic() - self._at >= self._keeper.every
@@ -81,7 +81,7 @@ class Resumption:
         self._at, self._step = time.monotonic(), history.steps
 
     def _content(self, state: State, best: Best) -> tuple[State, float | None, Document]:
-        """Returns what a checkpoint holds, its score and its facts."""
+        """Returns the content of a checkpoint, its score and its facts."""
         validated = best.state is not None
         facts = {
             "run": self._run,
@@ -92,8 +92,8 @@ class Resumption:
         return content, best.nll if validated else None, facts
 
     def restore(self, state: State, history: History, best: Best, draw: object, resume: bool) -> State:
-        """Returns the state of the last checkpoint, and fills history and best; the given state where there is none."""
-        # `draw` is of the shapes of what a step yields. A folder that holds checkpoints is an error without `resume`.
+        """Returns the state of the last checkpoint, if any, and restores history and best; else the given state."""
+        # `draw` has the shapes of a step's draw. Without `resume`, a folder with checkpoints is an error.
         step = self._keeper.latest()
         first = self._devices.agreed(-1 if step is None else step)
         if first != (-1 if step is None else step):
@@ -124,9 +124,9 @@ class Resumption:
 
 
 def _of_any_length(algorithm: Algorithm) -> Algorithm:
-    """Returns a sampler with one draw; other algorithms as they are."""
-    # How many draws are asked for decides none of its steps: a schedule over cycles has their length from the start.
-    from lamu.mcmc.chains import Chains  # here: most runs have no checkpoint
+    """Returns a sampler with one draw; other algorithms unchanged."""
+    # The number of draws does not affect its steps: a schedule over cycles has their length from the start.
+    from lamu.mcmc.chains import Chains  # imported here, as most runs have no checkpoint
     from lamu.mcmc.dynamics import Dynamics
 
     return replace(algorithm, draws=1) if isinstance(algorithm, Chains | Dynamics) else algorithm

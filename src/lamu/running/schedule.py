@@ -1,4 +1,4 @@
-"""How a run is cut into blocks of steps, chosen here alone."""
+"""Schedules of a run: its length, and its split into compiled blocks of steps."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ Program: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
 """A compiled function and its arguments."""
 
 
-# Round c has \(2^c n\) steps; rates that are annealed start again with every round (`lamu.rate.WarmRestarts`). At the
-# end of a round the posterior's distance from its fixed point is measured, and the run stops where that is within its
-# limits (at the end of the first and of the second round only where the mean is within a tenth of a standard
-# deviation). So at least half of all steps belong to the last round, whose rates have fallen to zero.
+# Round c has \(2^c n\) steps; annealed rates restart with every round (`lamu.rate.WarmRestarts`). At the end of a round
+# the posterior's distance from its fixed point is measured, and the run stops where that is within its limits (at the
+# end of the first two rounds only where the mean is within a tenth of a standard deviation). So at least half of all
+# steps are in the last round, whose rates have fallen to zero.
 
 
-# The length of a run for which none is given: rounds, each twice as long as the one before, so that the last one is at
-# least half of all work. Not tuned; `Fit.convergence` decides which round is the last.
-_FIRST, _FIRST_FULL = 1024, 32  # steps of the first round, of minibatches and of all rows
-_FEWEST_EPOCHS = 4  # of a first round of minibatches
-_MOST, _MOST_EPOCHS = 32_768, 64  # steps and epochs, whichever are more
-_UNMEASURED = 50  # epochs of what has no fixed point to measure, three rounds at least; and passes over a stream
+# The default length of a run: rounds, each twice as long as the one before, so that the last one is at least half of
+# all work. Not tuned; `Fit.convergence` determines the last round.
+_FIRST, _FIRST_FULL = 1024, 32  # steps of the first round, with minibatches and with all rows
+_FEWEST_EPOCHS = 4  # of a first round with minibatches
+_MOST, _MOST_EPOCHS = 32_768, 64  # steps and epochs, whichever is more
+_UNMEASURED = 50  # epochs without a measurable fixed point, at least three rounds; and passes over a stream
 _NEAR, _SHORT_ROUND = 0.1, 3  # standard deviations, in the first two rounds
 
 
@@ -62,12 +62,12 @@ class Rounds:
     """The rounds of a run over arrays."""
 
     first: int  # the steps of the first round, whole epochs
-    count: int  # how many rounds there are at most
+    count: int  # the largest number of rounds
     per_epoch: int  # the steps of an epoch
 
     @classmethod
     def of(cls, traits: Traits, rows: int, batch_size: int) -> Rounds:
-        """Returns the rounds for so many rows."""
+        """Returns the rounds for a number of rows."""
         full = traits.batching == "full"
         per_epoch = 1 if full else math.ceil(rows / batch_size)
         fewest = max((_FIRST_FULL if full else _FIRST) / per_epoch, 1 if full else _FEWEST_EPOCHS)
@@ -81,7 +81,7 @@ class Rounds:
         return self.first * (2**self.count - 1)
 
     def ends_at(self, step: int) -> bool:
-        """Whether a round ends after so many steps."""
+        """Whether a round ends after a number of steps."""
         rounds = step / self.first + 1
         return step > 0 and rounds == 2 ** round(math.log2(rounds))
 
@@ -91,8 +91,8 @@ class Rounds:
             return step >= max(_UNMEASURED * self.per_epoch, 7 * self.first)
         if found.settled:
             return True
-        # An offset that draws leave uncertain is no reason for a warning, nor to stop. Along correlated weights a mean
-        # is further off than their own deviations tell, and short runs can afford to be nearer.
+        # An uncertain offset is no reason for a warning, nor to stop. Along correlated weights the error of a mean is
+        # larger than in marginal deviations, and short runs can afford to be more accurate.
         limit = _NEAR if step <= _SHORT_ROUND * self.first else FARTHEST_MEAN
         return found.at_fixed_point and (found.offset is None or found.offset <= limit)
 
@@ -101,10 +101,10 @@ class Rounds:
 class Length:
     """The length of a run."""
 
-    total: int | None  # the steps there are at most; None for a stream whose batches nobody has counted
-    rounds: Rounds | None = None  # the rounds of a run over arrays that nobody gave a length, else None
-    is_pretrained: bool = False  # whether no step is taken at all, because the weights arrive trained
-    passes: int | None = None  # over a stream; None where the steps say when it ends
+    total: int | None  # the largest number of steps; None for a stream of unknown length
+    rounds: Rounds | None = None  # the rounds of a run over arrays without a given length, else None
+    is_pretrained: bool = False  # whether no step is taken, because the weights are pretrained
+    passes: int | None = None  # over a stream; None where the number of steps is given
 
     @classmethod
     def of(
@@ -141,10 +141,9 @@ class Length:
         return over(self.total or None, algorithm)
 
 
-# What was measured: an epoch in one scan is the fastest way through data in memory; the gradient of a convolution
-# inside a loop is compiled badly on a CPU (8 to 25 times slower), so that networks that hold one run step by step
-# there; and a block should be long enough to hide its dispatch, yet short enough for a person who waits at the
-# keyboard.
+# Measured: one scan an epoch is the fastest for data in memory; the gradient of a convolution inside a loop is slow on
+# a CPU (8 to 25 times), so that networks with convolutions run step by step there; and a block should be long enough to
+# hide its dispatch, yet short enough for an interactive user.
 
 
 _SHORT, _LONG = 64, 1024
@@ -154,16 +153,16 @@ _SMALL = 2**24  # bytes of a state times rows of a batch: 8,000 weights of `ivon
 
 @dataclass(frozen=True)
 class Block:
-    """Some steps at once."""
+    """A block of steps."""
 
-    # Takes the state, which it is given away, and returns the next one with what there is to see of each step.
+    # A function of the state, which it donates, that returns the next state and the diagnostics of each step.
     run: Callable[[State], tuple[State, Info]]
-    end: int  # how many steps of the whole run are done after it
-    passes: float  # how many times the data were seen then, a whole number at the end of an epoch
-    program: Callable[[State], Program]  # takes the state, and returns what runs: all of the block, or a step of it
+    end: int  # the number of steps of the run done after it
+    passes: float  # the number of passes over the data after it, whole at the end of an epoch
+    program: Callable[[State], Program]  # a function of the state that returns the program: the block, or one step
 
     def held(self, state: State) -> int:
-        """Returns the bytes that its program holds beside the state and the rows; compiles it, and does not run it."""
+        """Returns the bytes of its program beyond the state and the rows; compiles it, but does not run it."""
         function, arguments = self.program(state)
         return memory.held_by(function, *arguments)
 
@@ -175,9 +174,9 @@ class Block:
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of a run: what takes them, on which rows, with which keys. A step depends on its number alone."""
+    """The steps of a run: the algorithm, its rows and its keys. A step depends on its number alone."""
 
-    algorithm: PyTree  # the handle, spread over the devices of a mesh where there is one
+    algorithm: PyTree  # the handle, spread over the devices of a mesh, if any
     traits: Traits
     objective: Objective
     rows: Arrays | Stream  # on those devices
@@ -186,33 +185,33 @@ class Steps:
     order_key: RandomKey
 
     def blocks(self, length: Length, done: int) -> Iterator[Block]:
-        """Yields the blocks of a run, without the first `done` steps, which were taken before."""
+        """Yields the blocks of a run after the first `done` steps."""
         if isinstance(self.rows, Arrays):
             return self._of_arrays(self.rows, length, done)
         return self._of_stream(self.rows, length, done)
 
     def _of_arrays(self, rows: Arrays, length: Length, done: int) -> Iterator[Block]:
-        """Yields whole epochs, as many as are worth a dispatch, or pieces of a long one."""
+        """Yields blocks of whole epochs, or parts of a long epoch."""
         traits, whole = self.traits, self.traits.batching == "full" or self.batch_size >= rows.count
         per_epoch = 1 if whole else math.ceil(rows.count / self.batch_size)
         in_scans = self.objective.model.scan_friendly(rows.example(1))
         in_stages = traits.length is not None and bool(traits.warmup or traits.thinning > 1 or traits.cycle)
-        # A density has no rows to read, and of its quick steps a block's own two milliseconds are a twentieth.
+        # A density has no rows, and for its fast steps the two milliseconds of a block are a twentieth.
         short = _SHORT if rows.count > 1 else 2 * _SHORT
         step = partial(self._on_batch, rows.full()) if whole else self._picking(rows, per_epoch)
         total, start = length.total, done
-        assert total is not None  # arrays know their length
+        assert total is not None  # arrays have a length
         unit = total if length.rounds is None else length.rounds.first
-        before = 0  # the length of the block before
+        before = 0  # the length of the previous block
         while start < total:
             size, every = (
                 _cut_in_stages(traits, short, per_epoch, start, total)
                 if in_stages
                 else _cut(per_epoch, start, total, unit)
             )
-            # Of a block that may begin anywhere the most that it can touch: one program serves all of its length.
+            # The largest number of epochs in a block, so that one program serves all blocks of its length.
             first = per_epoch - 1 if in_stages else start % per_epoch
-            # The rest of a run is a part of a block as the one before, whose program is there.
+            # The rest of a run uses a part of the previous block's program.
             capacity = before if size < before and first == 0 and not in_stages else size
             epochs = None if whole else (first + capacity - 1) // per_epoch + 1
             scan = partial(self._scan, rows, start, size, capacity, every, epochs)
@@ -226,7 +225,7 @@ class Steps:
             yield Block(run, start, start / per_epoch, program)
 
     def _of_stream(self, rows: Stream, length: Length, done: int) -> Iterator[Block]:
-        """Yields single steps over batches that come in their own order; those done before are passed over."""
+        """Yields single steps over batches in their own order, after skipping those done before."""
         end, last = 0, length.total if self.traits.length is None else self.traits.length
         for number in itertools.count() if length.passes is None else range(length.passes):
             batches = iter(rows)
@@ -245,10 +244,10 @@ class Steps:
     def _scan(
         self, rows: Arrays, start: int, size: int, capacity: int, every: int, epochs: int | None, state: State
     ) -> Program:
-        """Returns the scan over a block's steps; `epochs` is how many it touches, None where each sees all rows."""
+        """Returns the scan over a block's steps in `epochs` epochs, None where each step uses all rows."""
         if epochs is None:
             if not every and self.traits.thinning == 1 and capacity * memory.bytes_of(state) <= _FEW_BYTES:
-                every = 1  # the program of the draws' own stage: one of its own would take seconds to compile
+                every = 1  # shares the program of the draws' stage, since another would take seconds to compile
             arguments = (
                 self.algorithm,
                 state,
@@ -268,13 +267,13 @@ class Steps:
         return program, (self.algorithm, state, self.objective, rows, start, size, *keys, *how)
 
     def _is_small(self, state: State, rows: int) -> bool:
-        """Whether compiling the steps takes longer than most runs: of small dense networks, but not of chains."""
+        """Whether compiling the steps takes longer than most runs: for small dense networks, but not for chains."""
         model = self.objective.model
-        once = not isinstance(model, Model) or is_dense(model.network)  # how often a row uses each weight
+        once = not isinstance(model, Model) or is_dense(model.network)  # whether a row uses each weight once
         return once and self.traits.length is None and memory.bytes_of(state) * rows <= _SMALL
 
     def _sweeps_of_messages(self, rows: Batch) -> bool:
-        """Whether the steps are sweeps of messages, but over documents, which run a third slower when not optimised."""
+        """Whether the steps are sweeps of messages, except over documents, which run a third slower unoptimised."""
         model, sweeps = self.objective.model, self.traits.batching == "full" and self.traits.length is None
         return sweeps and isinstance(model, MessageTarget) and not model.has_alike_members(rows)
 
@@ -282,7 +281,7 @@ class Steps:
         return one_step, (self.algorithm, state, self.objective, batch, jax.random.fold_in(self.step_key, t))
 
     def _picking(self, rows: Arrays, per_epoch: int) -> Callable[[int, State], Program]:
-        """Returns what maps the number of a step and a state to a step on rows that are gathered inside."""
+        """Returns a function of a step's number and a state that returns a step on rows gathered inside."""
 
         @functools.lru_cache(maxsize=1)
         def plan(epoch: int) -> tuple[Array, Array]:
@@ -298,7 +297,7 @@ class Steps:
     def _one_by_one(
         self, step: Callable[[int, State], Program], start: int, size: int, state: State
     ) -> tuple[State, Info]:
-        """Returns what a scan would, by single compiled steps: the same steps in the same order."""
+        """Returns the result of a scan by single compiled steps."""
         infos, draws = [], []
         for t in range(start, start + size):
             function, arguments = step(t, state)
@@ -318,13 +317,13 @@ def _run_scan(
 ) -> tuple[State, Info]:
     function, arguments = scan(state)
     state, info = function(*arguments)
-    if size < capacity:  # on the host, where a cut is no program
+    if size < capacity:  # on the host, where slicing compiles nothing
         info = jax.tree.map(lambda leaf: np.asarray(leaf)[:size], info)
     return state, info if keeps_draws else replace(info, draw=None)
 
 
 def _cut(per_epoch: int, start: int, total: int, unit: int) -> tuple[int, int]:
-    """Returns the length of the block that begins at a step, and of how many of its steps each a draw is kept."""
+    """Returns the length of the block that begins at a step, and the number of its steps for each kept draw."""
     if per_epoch <= _LONG:
         at_once = per_epoch * _epochs_at_once(max(unit // per_epoch, 1), max(_SHORT // per_epoch, 1))
     else:
@@ -334,15 +333,15 @@ def _cut(per_epoch: int, start: int, total: int, unit: int) -> tuple[int, int]:
 
 
 def _epochs_at_once(epochs: int, most: int) -> int:
-    """Returns how many epochs of a run a block has."""
-    # Rounds are powers of two, which are cut evenly. A run of 101 steps on all rows would be a block each, for which
-    # two long ones are better: the shorter one is no program of its own.
+    """Returns the number of epochs of a block."""
+    # Rounds are powers of two, which divide evenly. A run of 101 steps on all rows has no divisors: two long blocks are
+    # better, of which the shorter one uses the program of the other.
     divisor = _largest_divisor(epochs, most)
     return divisor if 2 * divisor > min(epochs, most) else _even(epochs, most)
 
 
 def _cut_in_stages(traits: Traits, short: int, per_epoch: int, start: int, total: int) -> tuple[int, int]:
-    """A sampler's blocks lie within a stage, and those that keep draws are whole numbers of kept draws."""
+    """Returns the same for a sampler, whose blocks are within a stage and contain whole numbers of kept draws."""
     left = stage_end(traits, start, total) - start
     most = max(short, min(per_epoch, _LONG))
     if traits.thinning == 1 and not traits.cycle:
@@ -353,7 +352,7 @@ def _cut_in_stages(traits: Traits, short: int, per_epoch: int, start: int, total
     if not collects(traits, start):
         return _even(left, most), 0
     to_draw = next((k + 1 for k in range(min(left, traits.thinning)) if keeps(traits, start + k)), None)
-    if to_draw is None:  # no draw is left in this stage
+    if to_draw is None:  # no further draw in this stage
         return _even(left, most), 0
     if to_draw > most:
         return _even(to_draw - 1, most), 0
@@ -363,7 +362,7 @@ def _cut_in_stages(traits: Traits, short: int, per_epoch: int, start: int, total
 
 
 def _even(n: int, most: int) -> int:
-    """Returns a length up to `most` in which n is cut evenly, but for a shorter rest: two lengths compile at most."""
+    """Returns a length up to `most` that splits n evenly, except for a shorter rest: at most two lengths compile."""
     return math.ceil(n / math.ceil(n / most))
 
 

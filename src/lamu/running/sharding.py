@@ -39,15 +39,15 @@ Specs: TypeAlias = tuple[tuple[str, tuple[int, ...], PartitionSpec], ...]  # of 
 
 @dataclass(frozen=True)
 class Devices(OneDevice):
-    """The devices of a mesh, and what of a run lies on which."""
+    """The devices of a mesh, and the placement of a run on them."""
 
     mesh: Mesh  # with axes of these names
-    traits: Traits  # the algorithm's, which say what of its state is one run's
+    traits: Traits  # the algorithm's, which tell the leaves with an axis of runs
     specs: Specs = ()  # the network's own
 
     @classmethod
     def of(cls, mesh: object, algorithm: Algorithm) -> Devices:
-        """Returns the devices of an algorithm's run, after a look at whether they can have it."""
+        """Returns the devices of an algorithm's run, after checking the axes."""
         traits = algorithm.traits
         if not isinstance(mesh, Mesh):
             raise TypeError(f'mesh={mesh!r} is no mesh of devices; give for instance jax.make_mesh((4,), ("runs",))')
@@ -81,13 +81,13 @@ class Devices(OneDevice):
             )
         _require_axes(type(algorithm).__name__, mesh, traits)
         if len(owners) > 1:
-            from lamu.running.processes import Processes  # here: most runs have one process
+            from lamu.running.processes import Processes  # imported here, as most runs have one process
 
             return Processes(Mesh(mesh.devices, names), traits)
         return cls(Mesh(mesh.devices, names), traits)
 
     def for_network(self, target: Target, example: Batch) -> Devices:
-        """Returns the same devices with a network's own layout of its parameters, where a single run has one."""
+        """Returns the same devices with a network's own partitioning, where there is a single run."""
         if not isinstance(target, Model) or self.traits.runs > 1:
             return self
         network, x, outputs = target.network, example.x, target.likelihood.outputs(example.y)
@@ -98,35 +98,35 @@ class Devices(OneDevice):
         return replace(self, specs=_specs_of(self.mesh, specs, weights))
 
     def spread(self, algorithm: PyTree) -> PyTree:
-        """Returns an algorithm's handle as one that keeps its states and batches spread over the devices."""
+        """Returns an algorithm's handle that keeps states and batches spread over the devices."""
         return Spread(algorithm, self.mesh, self.specs)
 
     def everywhere(self, what: PyTree) -> PyTree:
-        """Returns a pytree with every array whole on each device."""
+        """Returns a pytree with every array replicated on each device."""
         whole = NamedSharding(self.mesh, PartitionSpec())
         return jax.tree.map(lambda leaf: jax.device_put(leaf, whole) if isinstance(leaf, jax.Array) else leaf, what)
 
     def dealt(self, rows: Stream) -> Stream:
-        """Returns a stream of the same batches, each laid on the devices as it comes."""
+        """Returns a stream of the same batches, each placed on the devices."""
         return _Dealt(rows, self)
 
     def dealt_batch(self, batch: Batch) -> Batch:
-        """Returns a batch with each device's rows on it; whole on each where the rows cannot be shared evenly."""
+        """Returns a batch sharded by rows; replicated where the rows do not divide evenly."""
         even = _DATA in self.mesh.axis_names and batch.mask.shape[0] % self.mesh.shape[_DATA] == 0
         return jax.device_put(batch, NamedSharding(self.mesh, PartitionSpec(_DATA) if even else PartitionSpec()))
 
     def lay(self, value: PyTree) -> PyTree:
-        """Returns a state with each run, or each part of it, on the device that is to step it."""
+        """Returns a state sharded by runs or by its own axes."""
         return jax.tree.map(jax.device_put, value, layout(self.mesh, self.traits, value, self.specs))
 
     def together(self, state: State) -> State:
-        """Returns a state on the default device: what comes after the steps is as it is without a mesh."""
+        """Returns a state on the default device, for the work after the steps."""
         return jax.tree.map(lambda leaf: jnp.array(np.asarray(leaf)), state)
 
 
 @record
 class Spread:
-    """An algorithm whose every state and batch lie spread over a mesh; in all else it is the algorithm."""
+    """Wraps an algorithm so that its states and batches are spread over a mesh."""
 
     # Without its word the compiler may gather what a step returns, and every device then does everybody's work.
 
@@ -136,17 +136,17 @@ class Spread:
 
     @property
     def traits(self) -> Traits:
-        """Those of the algorithm."""
+        """The traits of the algorithm."""
         return opened(self.base).traits
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> State:
-        """Returns the first state, which is never whole on one device."""
+        """Returns the first state, which is never gathered on one device."""
         with jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh):
             return self._kept(opened(self.base).init(key, objective, batch))
 
     def step(self, key: RandomKey, state: State, batch: Batch, objective: Objective) -> tuple[State, Info]:
-        """Returns the next state, and what there is to see."""
-        with jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh):  # where `lamu.tree.each` looks
+        """Returns the next state, and diagnostics of the step."""
+        with jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh):  # for `lamu.tree.each`
             state, info = opened(self.base).step(key, state, self._cut(batch), objective)
             return self._kept(state), self._told(info)
 
@@ -154,20 +154,20 @@ class Spread:
         return jax.lax.with_sharding_constraint(state, layout(self.mesh, self.traits, state, self.specs))
 
     def _told(self, info: Info) -> Info:
-        """What there is to see, whole in every process."""
+        """Returns the diagnostics, replicated in every process."""
         if not self.mesh.is_multi_process:
             return info
         return jax.lax.with_sharding_constraint(info, NamedSharding(self.mesh, PartitionSpec()))
 
     def _cut(self, batch: Batch) -> Batch:
-        """Each device's rows; a batch for every run, as the loop makes it, has their axis before that of the rows."""
+        """Shards a batch by rows; a batch for every run has the axis of runs before that of the rows."""
         axes = tuple(name if name in self.mesh.axis_names else None for name in (_RUNS, _DATA))
         spec = PartitionSpec(*axes if batch.mask.ndim == 2 else axes[1:])
         return jax.lax.with_sharding_constraint(batch, NamedSharding(self.mesh, spec))
 
 
 class _Dealt(Stream):
-    """Batches that are laid on the devices one after the other."""
+    """Stream of batches placed on the devices."""
 
     def __init__(self, base: Stream, devices: Devices) -> None:
         super().__init__(base)
@@ -199,7 +199,7 @@ def _require_axes(name: str, mesh: Mesh, traits: Traits) -> None:
 
 
 def _specs_of(mesh: Mesh, specs: Mapping[str, PartitionSpec], weights: Params) -> Specs:
-    """Returns a network's specs by the parameters that they are of, after a look at whether the mesh can have them."""
+    """Returns a network's specs by parameter, after checking them against the mesh."""
     tree.require_matches(specs, weights)
     found = []
     for path, leaf in tree.by_path(weights).items():
@@ -225,7 +225,7 @@ def _specs_of(mesh: Mesh, specs: Mapping[str, PartitionSpec], weights: Params) -
 
 
 def layout(mesh: Mesh, traits: Traits, state: State, specs: Specs = ()) -> PyTree:
-    """Returns the sharding of every leaf of a state: as the network says, along its runs, or along its longest axis."""
+    """Returns the sharding of every leaf of a state: by the network's specs, by runs, or along its longest axis."""
     apart, share = _RUNS in mesh.axis_names and traits.runs > 1, mesh.shape.get(_MODEL, 1)
 
     def sharding(path: Any, leaf: Any) -> NamedSharding:
@@ -241,7 +241,7 @@ def layout(mesh: Mesh, traits: Traits, state: State, specs: Specs = ()) -> PyTre
 
 
 def _own_spec(path: str, shape: tuple[int, ...], specs: Specs) -> PartitionSpec | None:
-    """Returns the spec of the parameter that a leaf of a state is about, whose path and shape end as the leaf's do."""
+    """Returns the spec of a state's leaf: that of the parameter whose path and shape are suffixes of the leaf's."""
     for parameter, own, spec in specs:  # the longest path first
         before = len(shape) - len(own)
         if f"/{path}".endswith(f"/{parameter}") and before >= 0 and shape[before:] == own:
@@ -250,7 +250,7 @@ def _own_spec(path: str, shape: tuple[int, ...], specs: Specs) -> PartitionSpec 
 
 
 def _longest(shape: tuple[int, ...], share: int) -> PartitionSpec:
-    """Returns the layout of an array along its longest axis that the devices divide; whole on each where none is."""
+    """Returns the sharding along the longest axis that the devices divide; replicated where there is none."""
     axes = [axis for axis, size in enumerate(shape) if size and size % share == 0]
     if not axes:
         return PartitionSpec()

@@ -21,11 +21,10 @@ __all__ = ["SharedResumption"]
 
 
 class SharedResumption(Resumption):
-    """The checkpoints of several processes, which each of them writes a part of while the steps go on."""
+    """The checkpoints of several processes, each of which writes its part while the steps continue."""
 
-    # A thread writes; what it has done the processes tell each other where they exchange a word in any case, after a
-    # block of steps. Once all have written, process 0 renames the folder. A process that is killed before leaves a
-    # hidden folder, and the checkpoint before it.
+    # A thread writes; the processes exchange its status after a block of steps. Once all have written, process 0
+    # renames the folder. A process killed before leaves a temporary folder, and the previous checkpoint.
 
     def __init__(self, keeper: Checkpoints, run: Mapping[str, object], devices: OneDevice | None = None) -> None:
         super().__init__(keeper, run, devices)
@@ -50,11 +49,11 @@ class SharedResumption(Resumption):
 
     def restore(self, state: State, history: History, best: Best, draw: object, resume: bool) -> State:
         if any(map(is_sharded, jax.tree.leaves(state))):
-            require_library()  # now, and not after an hour
+            require_library()  # checked at the start
         return super().restore(state, history, best, draw, resume)
 
     def _begin(self, state: State, history: History, best: Best) -> None:
-        """Copies what this process writes, and lets its thread write it."""
+        """Copies this process's part, and starts a thread that writes it."""
         step, extra, failure = history.steps, history.arrays(), None
         if self._devices.writes:
             try:
@@ -71,7 +70,7 @@ class SharedResumption(Resumption):
         self._pending = step, work
 
     def _publish(self, wait: bool) -> None:
-        """Makes a checkpoint of what all processes have written; with `wait` once they have, else if they have."""
+        """Renames the folder to a checkpoint if all processes have written; with `wait`, after waiting for them."""
         assert self._pending is not None
         step, work = self._pending
         if wait:

@@ -1,4 +1,4 @@
-"""Validation: rows set aside, the score of a state on them, and the best state so far."""
+"""Validation: held-out rows, the score of a state on them, and the best state so far."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 
 
 def training_rows(model: Target, data: Data, stacklevel: int = 4) -> Arrays | Stream:
-    """Returns data as rows to learn from; warns of weights whose sum is far from the number of rows."""
+    """Returns data as training rows; warns of weights whose sum is far from the number of rows."""
     rows = model.read(data)
     if isinstance(rows, Arrays) and rows is not data:
         warn_of_scale(rows.weight, stacklevel=stacklevel)
@@ -43,7 +43,7 @@ def training_rows(model: Target, data: Data, stacklevel: int = 4) -> Arrays | St
 
 
 def room_for(data: Data, validation: object) -> int:
-    """Returns the bytes that data in files will take in memory, and refuses those that the limit has no room for."""
+    """Returns the bytes that data in files will take in memory, and refuses those beyond the limit."""
     named = dict(zip(("x", "y"), data, strict=False)) if isinstance(data, tuple | list) else data
     if not isinstance(named, Mapping):
         return 0
@@ -53,12 +53,12 @@ def room_for(data: Data, validation: object) -> int:
 
 
 _ROWS, _DRAWS = 4096, 32
-_ERRORS = 2.0  # standard errors within which losses are equal,
+_ERRORS = 2.0  # standard errors within which losses count as equal,
 _NATS = 1.0  # or nats, of the losses of all rows together
 
 
 def set_aside(rows: object, validation: object, model: Target, seed: int) -> tuple[Any, Arrays | None]:
-    """Returns the rows to learn from, and those to validate on."""
+    """Returns the training rows and the validation rows."""
     if validation is None:
         return rows, None
     if not isinstance(validation, float | int):
@@ -81,9 +81,9 @@ def set_aside(rows: object, validation: object, model: Target, seed: int) -> tup
 def set_aside_in_turn(
     rows: object, validation: object, model: Target, seed: int, share: float, fewest: int
 ) -> list[tuple[Any, Arrays]]:
-    """Returns pairs of rows to learn from and rows that judge: one, or as many as it takes until enough rows judge."""
-    # Validation that is given is one pair. Otherwise a share of the rows judges, and where these are fewer than asked
-    # further shares of the rest, each with the rows outside of it to learn from.
+    """Returns pairs of training rows and judging rows: one, or more until enough rows judge."""
+    # Given validation rows are one pair. Otherwise a share of the rows judges, and where these are too few also further
+    # shares, each with the rows outside of it for training.
     if validation is not None or not isinstance(rows, Arrays):
         learned, held = set_aside(rows, share if validation is None else validation, model, seed)
         assert held is not None  # a share or rows were given
@@ -99,7 +99,7 @@ def set_aside_in_turn(
 
 
 def _counted(held: Arrays) -> Arrays:
-    """Returns rows to validate on; refuses those that together count nothing."""
+    """Returns validation rows; refuses rows with a total weight of zero."""
     if not np.any(np.asarray(held.weight) > 0):
         raise ValueError(
             f"the {held.count} rows set aside have the weight 0 and judge nothing; set others aside, or leave these out"
@@ -108,10 +108,10 @@ def _counted(held: Arrays) -> Arrays:
 
 
 def validation_nll(algorithm: object, key: RandomKey, state: State, objective: Objective, held: Arrays) -> float:
-    """Returns the mean negative log predictive density of the rows set aside, in nats a row, weighted."""
-    # It is that of the algorithm's `preview`, which makes no pass over the data.
+    """Returns the weighted mean negative log predictive density of the held-out rows, in nats a row."""
+    # It is that of the algorithm's `preview`, without a pass over the data.
     #
-    # `key`: for the draws; the same one at every validation, so that two differ by their states alone.
+    # `key`: for the draws; the same at every validation, so that two differ by their states alone.
     total, weight = 0.0, 0.0
     for batch in held.batches(min(held.count, _ROWS)):
         part, count = _batch_nll(algorithm, jax.random.clone(key), state, objective, batch)
@@ -120,7 +120,7 @@ def validation_nll(algorithm: object, key: RandomKey, state: State, objective: O
 
 
 def posterior_nll(posterior: Any, held: Arrays, samples: int = _DRAWS) -> float:
-    """Returns the mean negative log predictive density of rows set aside under a posterior, in nats a row, weighted."""
+    """Returns the weighted mean negative log predictive density of held-out rows under a posterior, in nats a row."""
     return float(np.average(row_losses(posterior, held, samples), weights=np.asarray(held.weight, float)))
 
 
@@ -132,8 +132,8 @@ def row_losses(posterior: Any, held: Arrays, samples: int = _DRAWS) -> np.ndarra
 
 
 def paired(more: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
-    """Returns the weighted mean of differences, and two standard errors of it, or a nat in all."""
-    # A nat in all: one row, lost by a nat more.
+    """Returns the weighted mean of differences, and two standard errors of it, or one nat over all rows."""
+    # One nat over all rows: the effect of a single row with one more nat of loss.
     share = weight / weight.sum()
     mean = float(share @ more)
     return mean, max(_ERRORS * math.sqrt(share**2 @ (more - mean) ** 2), _NATS * float(share @ share))
@@ -158,8 +158,8 @@ def _batch_nll(
 class Best:
     """The best state so far, by its validation."""
 
-    # `stop`: after how many passes over the data without a better validation to stop, or a function of the history that
-    # says whether to; None for never.
+    # `stop`: the number of passes over the data without a better validation, or a function of the history, after which
+    # to stop; None for never.
 
     def __init__(self, stop: int | Callable[[Mapping[str, object]], bool] | None) -> None:
         if isinstance(stop, int) and stop < 1:
@@ -173,14 +173,14 @@ class Best:
 
     @property
     def may_stop(self) -> bool:
-        """Whether it may say that a run should stop."""
+        """Whether it may stop a run."""
         return self._stop is not None
 
     def see(self, state: State, nll: float, passes: float | int) -> None:
         """Keeps a copy of the state if its validation is the best one."""
         self.chosen_last = self.state is None or nll < self.nll
         if self.chosen_last:
-            # A copy, because the next block is given the state away.
+            # A copy, because the state is donated to the next block.
             self.state, self.nll, self.passes = jax.tree.map(_copy, state), nll, passes
 
     def enough(self, passes: float | int, history: Mapping[str, object]) -> bool:
