@@ -1,4 +1,4 @@
-"""p(y* | x*, D), and the rules that make it of a belief."""
+"""Predictive distributions p(y* | x*, D), and the rules that compute them from a belief."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Closed forms for classes under normal logits: MacKay's probit, and the Laplace bridge to a Dirichlet."""
+"""Closed-form class probabilities under normal logits: MacKay's probit approximation and the Laplace bridge."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ __all__ = ["ClassProbabilities", "LaplaceBridge", "Probit"]
 @compiled_answers(log_probabilities=0, expected_entropy=0)
 @record
 class ClassProbabilities(Predictive):
-    r"""\(p(y^* = k)\) for every row, and the entropy that is expected once the parameters are known.
+    r"""Class probabilities \(p(y^* = k)\) for every row, with the expected entropy given the parameters.
 
     Attributes:
-        log_probabilities: logarithms of the averaged probabilities `[N, K]`, two columns where the target is binary.
+        log_probabilities: logarithms of the averaged probabilities `[N, K]`, two columns for a binary target.
         expected_entropy: \(E_q\, H[y \mid \theta]\) in nats, `[N]`.
         binary: whether the target is 0 or 1, and the mean the probability of one.
         ordered: whether the classes have an order.
@@ -59,7 +59,7 @@ class ClassProbabilities(Predictive):
 
     @property
     def support(self) -> Support:
-        """That of as many classes as there are columns."""
+        """The classes, one a column."""
         if self.binary:
             return TwoClasses()
         number = self.log_probabilities.shape[1]
@@ -77,7 +77,7 @@ class ClassProbabilities(Predictive):
 
     @property
     def aleatoric(self) -> Array:
-        """The expected entropy in nats, no more than the whole."""
+        """The expected entropy in nats, at most the total entropy."""
         return jnp.minimum(self.expected_entropy, self._entropy)
 
     @property
@@ -107,8 +107,8 @@ class ClassProbabilities(Predictive):
         return -jnp.sum(jnp.where(probabilities > 0, probabilities * self.log_probabilities, 0.0), axis=1)
 
 
-# Both take \(f \sim N(\mu, C)\) from another rule (the linearised one) and give \(p(y = k) = E[\mathrm{softmax}(f)_k]\)
-# without draws of the outputs.
+# Both take \(f \sim N(\mu, C)\) from another rule (the linearised one) and approximate \(p(y = k) =
+# E[\mathrm{softmax}(f)_k]\) without draws of the outputs.
 
 
 _NODES = 32  # of the Gauss–Hermite rule; not measured
@@ -117,22 +117,22 @@ _DRAWS = 32  # of the outputs, for the expected entropy alone; not measured
 
 @record
 class Probit(PredictiveRule):
-    r"""MacKay's approximation: logits shrunk by their own variance.
+    r"""MacKay's probit approximation: logits are shrunk by their variance.
 
     \[ p(y = k) \approx \mathrm{softmax}\Big( \frac{\mu_k}{\sqrt{T^2 + \tfrac{\pi}{8} C_{kk}}} \Big)_k \]
 
     which is MacKay's at T = 1, and at another temperature that of the logits f/T. It needs variances alone, and is
-    monotone in them: a class that is uncertain moves towards the others. How much of the entropy is expected to remain
-    once the parameters are known is an average over 32 draws of independent outputs (for a binary target by
-    quadrature). Of a class at every position (`PerPosition`) each is predicted by itself: a map.
+    monotone in them: an uncertain class moves towards the others. The expected entropy given the parameters is an
+    average over 32 draws of independent outputs (for a binary target by quadrature). With `PerPosition` every position
+    is predicted separately, as a map.
 
     Attributes:
-        base: the rule that knows the outputs; variances are enough.
-        temperature: T, what the logits are divided by. `last_layer` and `laplace` choose it, with the scale of the
-            prior, around a network that arrives trained (`epochs=0`) with rows that it has not seen.
+        base: the rule for the outputs; variances suffice.
+        temperature: T, by which the logits are divided. `last_layer` and `laplace` choose it, with the scale of the
+            prior, for a pretrained network (`epochs=0`) with held-out rows.
 
     Raises:
-        TypeError: for a regression, or a rule that knows no normal outputs.
+        TypeError: for a regression, or a rule without normal outputs.
         ValueError: for a temperature that is not positive.
 
     Source: MacKay (1992), "The evidence framework applied to classification networks"; Gibbs (1997), for classes;
@@ -164,14 +164,14 @@ class LaplaceBridge(PredictiveRule):
     \[ \alpha_k = \frac{1}{C_{kk}} \Big( 1 - \frac2K + \frac{e^{\mu_k}}{K^2} \sum_l e^{-\mu_l} \Big), \qquad
        p(y = k) = \alpha_k / \sum_l \alpha_l \]
 
-    after mean and covariance were projected to \(\sum_k f_k = 0\), where the map is one to one. Expected entropies are
-    closed forms of the digamma function. A binary target is two classes of logits ±f/2.
+    after projecting mean and covariance to \(\sum_k f_k = 0\), where the map is one to one. Expected entropies have
+    closed forms with the digamma function. A binary target is two classes of logits ±f/2.
 
     Attributes:
-        base: the rule that knows the outputs; their covariance is used where it is known.
+        base: the rule for the outputs; their covariance is used where available.
 
     Raises:
-        TypeError: for a regression, or a rule that knows no normal outputs.
+        TypeError: for a regression, or a rule without normal outputs.
 
     Source: Hobbhahn, Kristiadi & Hennig (2022), equations 6 to 8.
 
@@ -249,7 +249,7 @@ def _bridged(mean: Array, spread: Array) -> Any:
 
 
 def _dirichlet(mean: Array, variance: Array) -> Array:
-    """The logarithms of the parameters α, `[N, K]`."""
+    """Returns the logarithms of the parameters α, `[N, K]`."""
     classes = mean.shape[1]
     cross = jax.scipy.special.logsumexp(-mean, axis=1)[:, None] + mean - 2 * math.log(classes)
     flat = -math.inf if classes == 2 else math.log(1 - 2 / classes)
@@ -257,7 +257,7 @@ def _dirichlet(mean: Array, variance: Array) -> Array:
 
 
 def _centred(mean: Array, spread: Array) -> tuple[Array, Array]:
-    """Mean and variances of the logits, given that they sum to zero."""
+    """Returns mean and variances of the logits, given that they sum to zero."""
     if spread.ndim == 2:
         total, across = jnp.sum(spread, axis=1), spread
         own = spread
@@ -267,7 +267,7 @@ def _centred(mean: Array, spread: Array) -> tuple[Array, Array]:
     safe = jnp.where(total > 0, total, 1)
     shift = jnp.where(total[:, None] > 0, across / safe[:, None], 1 / mean.shape[1])
     centred = mean - shift * jnp.sum(mean, axis=1)[:, None]
-    # A softmax makes one direction redundant, so the projection may take all of a variance but rounding.
+    # A softmax makes one direction redundant, so the projection may remove all of a variance up to rounding.
     return centred, jnp.maximum(own - across**2 / safe[:, None], jnp.finfo(mean.dtype).eps * own)
 
 

@@ -1,4 +1,4 @@
-r"""A conjugate model's predictions, \(p(y^* \mid D) = h(y^*)\, e^{A(\lambda + t(y^*)) - A(\lambda)}\)."""
+r"""Predictions of conjugate models, \(p(y^* \mid D) = h(y^*)\, e^{A(\lambda + t(y^*)) - A(\lambda)}\)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ConjugateRule(PredictiveRule):
     """
 
     def prepare(self, model: object, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
-        """Returns observation and belief: nothing is drawn."""
+        """Returns observation and belief, without draws."""
         if not isinstance(model, ConjugateModel) or not isinstance(belief, Product):
             raise TypeError("this closed form is of a lamu.ConjugateModel; use Sampled() or Linearised()")
         return _Known(model.observation, belief.factors["network"])
@@ -61,15 +61,15 @@ class _Known:
 
 @record
 class ConjugatePredictive(Predictive):
-    r"""The distribution of new targets, the same for every row: exact density, moments and draws.
+    r"""The exact distribution of new targets of a conjugate model, the same for every row.
 
-    Given the data the rows are exchangeable, not independent: `log_prob` is each row's own, `sample` draws rows that
-    share one θ.
+    Given the data the rows are exchangeable, not independent: `log_prob` is the marginal of each row, `sample` draws
+    rows with a common θ.
 
     Attributes:
         observation: \(p(y \mid \theta)\).
         belief: q(θ).
-        rows: how many rows.
+        rows: the number of rows.
 
     Examples:
         >>> from lamu.families import Beta
@@ -117,7 +117,7 @@ class ConjugatePredictive(Predictive):
         return self.observation.cdf_under(self.belief, jnp.asarray(y, self.mean.dtype))
 
     def _quantile(self, probability: Number) -> Array:
-        # By doubling and bisection: there need not be a variance.
+        # By doubling and bisection, since the variance may not exist.
         return _quantile(self, probability)
 
     def _narrowed(self, ends: Ends, level: Number) -> Ends:

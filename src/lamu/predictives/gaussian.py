@@ -1,4 +1,4 @@
-"""A predictive in closed form: a normal distribution for each row, joint or independent between its outputs."""
+"""Normal and Student-t predictives in closed form."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class GaussianPredictive(Predictive):
 
     Attributes:
         centre: E[y], `[N]` for one output, `[N, K]` for several.
-        covariance: Cov[y] between the outputs of a row, `[N, K, K]`; where they are independent their variances, in
-            the shape of `centre`.
-        noise: the part of the variances that is noise, in the shape of `centre`.
+        covariance: Cov[y] between the outputs of a row, `[N, K, K]`; for independent outputs their variances, in the
+            shape of `centre`.
+        noise: the noise part of the variances, in the shape of `centre`.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -145,7 +145,7 @@ class StudentRule(PredictiveRule):
     """
 
     def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
-        """Returns model and belief: nothing is drawn."""
+        """Returns model and belief, without draws."""
         if not isinstance(belief, LinearNormalGamma):
             raise TypeError(
                 f"Student's t is of a belief of neural_linear(), and this is a {type(belief).__name__}; use Sampled()"
@@ -187,13 +187,13 @@ def _outputs(model: Target, belief: LinearNormalGamma, network_state: State, x: 
 @compiled_answers(centre=0, width=0, freedom=0, share=0)
 @record
 class StudentPredictive(Predictive):
-    r"""\(y^* = \mathrm{centre} + \mathrm{width} \cdot t\), t of Student's distribution, outputs independent.
+    r"""\(y^* = \mathrm{centre} + \mathrm{width} \cdot t\) with Student-t distributed t and independent outputs.
 
     Attributes:
-        centre: the median, and the mean where there is one, `[N]` for one output, `[N, K]` for several.
+        centre: the median, and the mean where it exists, `[N]` for one output, `[N, K]` for several.
         width: the scale, in the shape of `centre`.
         freedom: the degrees of freedom, in that shape.
-        share: the share of the variance that is noise, in that shape.
+        share: the noise share of the variance, in that shape.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -243,7 +243,7 @@ class StudentPredictive(Predictive):
         return student_cdf(self._standardised(y), self.freedom)
 
     def _quantile(self, probability: Number) -> Array:
-        # By doubling and bisection: there need not be a variance.
+        # By doubling and bisection, since the variance may not exist.
         tail = jnp.minimum(probability, 1 - probability)
         z = _lower_quantile(self.freedom, jnp.asarray(tail, self.freedom.dtype))
         return self.centre + self.width * jnp.where(probability < 0.5, z, -z)
@@ -266,6 +266,6 @@ class StudentPredictive(Predictive):
 
 @jax.jit
 def _lower_quantile(freedom: Array, tail: Array) -> Array:
-    """Returns quantiles of Student's t below its median, of which loops outside of a program would be compiled anew."""
+    """Returns quantiles of Student's t below its median, in one program, since single loops would be recompiled."""
     end = doubled(lambda end: student_cdf(end, freedom) > tail, -jnp.ones_like(freedom), steps=40)
     return bisect(lambda z: student_cdf(z, freedom) < tail, (end, jnp.zeros_like(end)), steps=80)

@@ -1,4 +1,4 @@
-"""Rows of a graph, with what is missing in them predicted."""
+"""Predictives of missing entries in rows of a graph."""
 
 from __future__ import annotations
 
@@ -32,9 +32,8 @@ __all__ = ["Completed", "DrawnRows", "DrawnVariable", "GraphRule", "drawn_rows"]
 class DrawnVariable(Predictive):
     r"""One variable of rows, \(p(y_\mathrm{mis} \mid y_\mathrm{obs}) = \frac1S \sum_s \prod_j p(y_j \mid f_{sj})\)."""
 
-    # Given a draw of its latents the entries of a row are independent, or normal with a covariance, and not otherwise:
-    # `log_prob` and `sample` are of all missing entries of a row together, mean, variance and intervals of each. What
-    # is observed is known.
+    # The entries of a row are independent, or jointly normal, only given a draw of its latents: `log_prob` and `sample`
+    # are of all missing entries of a row together, mean, variance and intervals of each. Observed entries are fixed.
 
     value: Any  # `[N, ...]`, some value where an entry is missing
     observed: Any  # whether each entry is there
@@ -49,7 +48,7 @@ class DrawnVariable(Predictive):
 
     @property
     def mean(self) -> Array:
-        # What is observed, and the expectation of what is missing; of classes the probabilities.
+        # Observed entries, and the expectation of missing ones; for classes the probabilities.
         return self._shown(self._average(self._moments(self.law.mean)), self.value)
 
     @property
@@ -67,7 +66,7 @@ class DrawnVariable(Predictive):
 
     @property
     def epistemic(self) -> Array:
-        # What the draws differ by: the variance of the mean, or mutual information in nats (classes).
+        # The variance of the mean over draws, or mutual information in nats (classes).
         if not self.support.has_classes:
             return self._shown(self._variance_of_means, 0.0)
         p = self._average(self._moments(self.law.mean))
@@ -80,7 +79,7 @@ class DrawnVariable(Predictive):
         return sound_average(self.averaged(y), lambda: self.by_draw(y))
 
     def averaged(self, y: Targets) -> Array:
-        """Returns the same as a program does: NaN where a draw has no density."""
+        """Returns the same in a compiled function: NaN where a draw has no density."""
         return logsumexp(self.by_draw(y), axis=0) - jnp.log(jnp.asarray(float(len(self.f)), self.f.dtype))
 
     def by_draw(self, y: Targets) -> Array:
@@ -108,8 +107,8 @@ class DrawnVariable(Predictive):
 
     @cached_property
     def _missing(self) -> DrawnVariable | None:
-        """The missing entries as rows of one entry each; None where all or none are missing, or nobody knows."""
-        # Quantiles are searched entry by entry, each in dozens of passes over the draws; what is known needs none.
+        """Returns the missing entries as rows of one entry; None where all or none are missing, or it is traced."""
+        # Quantiles are searched entry by entry, each in dozens of passes over the draws; observed entries need none.
         if is_traced() or not self.support.ordered:
             return None
         row, entry = np.nonzero(~np.reshape(np.asarray(self.observed), (len(self.value), -1)))
@@ -121,12 +120,12 @@ class DrawnVariable(Predictive):
         return by_programs(DrawnVariable(none, none > 0, self.law, f, dispersions))
 
     def _placed(self, found: Array) -> Array:
-        """Returns the values that are known, with those found at the missing entries."""
+        """Returns the observed values, with the given ones at the missing entries."""
         values = np.array(self.value, found.dtype)
         values[~np.asarray(self.observed)] = np.ravel(found)
         return jax.device_put(values)
 
-    def sample(self, key: RandomKey, n: int, first: object = 0) -> Array:
+    def sample(self, key: RandomKey, n: int, first: Array | int = 0) -> Array:
         # Returns n draws of the rows, `[n, N, ...]`: a draw of the latents, then the missing entries given it.
         by_program = drawn(self, key, n, first)
         if by_program is not None:
@@ -150,7 +149,7 @@ class DrawnVariable(Predictive):
         return draw_in_chunks(one, jax.random.split(of_entries, n), numbers)
 
     def _roots(self, missing: Array) -> Array:
-        """Returns Cholesky factors of the covariances of what is missing, with ones where an entry is there."""
+        """Returns Cholesky factors of the covariances of missing entries, with ones at observed entries."""
         both, eye = missing[..., :, None] & missing[..., None, :], jnp.eye(missing.shape[-1], dtype=self.f.dtype)
         return jnp.linalg.cholesky(jnp.where(both[None], self.covariance, eye))
 
@@ -187,9 +186,9 @@ class DrawnVariable(Predictive):
         return self._average((means - self._average(means)[None]) ** 2)
 
     def _shown(self, found: Array, known: Any) -> Array:
-        """Returns what was found in the shape of the data, with what is known where an entry is observed."""
+        """Returns the results in the shape of the data, with `known` at observed entries."""
         shape, observed = jnp.shape(self.value), jnp.asarray(self.observed)
-        if found.ndim > 2:  # of classes
+        if found.ndim > 2:  # classes
             classes = found.shape[-1]
             found = jnp.reshape(found, (*shape, classes))
             if jnp.ndim(known):
@@ -200,7 +199,7 @@ class DrawnVariable(Predictive):
 
 @record
 class DrawnRows(Predictive):
-    """Several variables of rows by name: answers are mappings, and `log_prob` is of all that is missing in a row."""
+    """Several variables of rows by name: results are mappings, and `log_prob` is of all missing entries of a row."""
 
     variables: Targets  # a `DrawnVariable` by the name of each variable with missing entries, others as their arrays
 
@@ -275,7 +274,7 @@ class DrawnRows(Predictive):
 
 
 def drawn_rows(entries: Mapping[str, Any]) -> DrawnVariable | DrawnRows:
-    """Returns the predictive of variables of rows: of one alone where there is one."""
+    """Returns the predictive of variables of rows; a single variable's predictive where there is one."""
     variables = {
         name: part.value
         if part.observed is None
@@ -292,11 +291,11 @@ def _zero(value: Any) -> Array:
 
 @record
 class Completed(Predictive):
-    """Rows with their missing entries filled in: moments in closed form, all else by draws when first asked for."""
+    """Rows with imputed missing entries: moments in closed form, all else by draws on demand."""
 
-    # Observed entries are as they are. There is one entry by name where rows have several variables.
+    # Observed entries are unchanged. Several variables of rows are given by name.
 
-    means: Any  # of a category the probabilities
+    means: Any  # for a category the probabilities
     variances: Any  # zero where observed
     model: Any
     belief: Any
@@ -354,11 +353,11 @@ class Completed(Predictive):
 
 @record
 class GraphRule(PredictiveRule):
-    """The rule of targets that fill in rows (`predicts_missing`): missing entries by the others of their row."""
+    """The rule of targets with `predicts_missing`: predicts missing entries from the others of their row."""
 
-    # The shared variables enter by their expected statistics, so that nothing is drawn for a belief with closed forms.
-    # Where latents leave rows by draws, networks or likelihoods stand below them, or the belief is made of draws, it is
-    # a mixture over draws of latents and of the shared variables.
+    # The shared variables enter by their expected statistics, without draws where there are closed forms. Where latents
+    # are drawn, depend on networks or likelihoods, or the belief consists of draws, it is a mixture over draws of
+    # latents and of the shared variables.
 
     def prepare(self, model: object, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         # Raises a TypeError: a graph predicts what is missing in rows, by `predict`.

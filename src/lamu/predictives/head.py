@@ -1,4 +1,4 @@
-r"""The features below a network's last layer, in which its outputs are linear: \(f(x) = W^\top \phi(x)\)."""
+r"""The features of a network's last layer, \(f(x) = W^\top \phi(x)\)."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def head_features(model: Target, head: Params, network_state: State, x: Array) -
 
 
 def head_size(head: Params) -> tuple[int, int]:
-    """Returns how many inputs, the bias's among them, and outputs a layer has."""
+    """Returns the numbers of inputs, including the bias's, and of outputs of a layer."""
     outputs = jax.tree.leaves(head)[0].shape[-1]
     return tree.dimension(head) // outputs, outputs
 
 
 def require_head(model: Target, head: Params, network_state: State, x: Array, outputs: int, name: str) -> None:
-    """Raises a TypeError unless every leaf has the outputs for its last axis."""
+    """Raises a TypeError unless the last axis of every leaf is that of the outputs."""
     network = model.network
     while isinstance(network, NetworkWrapper):
         network = network.base
@@ -45,7 +45,7 @@ def require_head(model: Target, head: Params, network_state: State, x: Array, ou
             raise _not_last(name, f"the leaf {path!r} of the head has the shape {leaf.shape} for {outputs} outputs")
     if is_traced() or isinstance(x, Tracer):
         return
-    # A square kernel has the right shape both ways: only the first column moves the first output.
+    # A square kernel has the right shape in both orders: only the first column affects the first output.
     first = lambda head: jnp.sum(model.outputs({"network": head, "likelihood": {}}, network_state, x)[0][:, 0])
     for path, slope in tree.by_path(jax.grad(first)(head)).items():
         if bool(jnp.any(slope[..., 1:] != 0)):

@@ -1,4 +1,4 @@
-"""The predictive of rows whose inputs are known in part: a mixture over draws of the rest."""
+"""Predictives for partly missing inputs: mixtures over draws of the missing ones."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from lamu.typing import Array, Number, PyTree, RandomKey, Targets
 
 __all__ = ["CompletedRows", "InputMixture"]
 
-_AT_ONCE = 16_384  # completions, of which a table's mixture takes a fraction of a second
+_AT_ONCE = 16_384  # completions at once, which take a fraction of a second
 
 
 @record
 class InputMixture(AveragedPredictive):
-    r"""\(p(y^* \mid x_{\text{obs}}) = \sum_m w_m\, p(y^* \mid x_{\text{obs}}, x_m)\), over draws of what a row lacks.
+    r"""\(p(y^* \mid x_{\text{obs}}) = \sum_m w_m\, p(y^* \mid x_{\text{obs}}, x_m)\), over draws of missing inputs.
 
     Attributes:
         base: the predictions of all completions of all rows.
-        row: the row that each completion is of, in ascending order, `[completions]`.
+        row: the row of each completion, in ascending order, `[completions]`.
         weights: w, which sum to one over the completions of a row.
-        count: how many rows there are.
+        count: the number of rows.
 
     Examples:
         >>> import jax.numpy as jnp, numpy as np
@@ -55,11 +55,11 @@ class InputMixture(AveragedPredictive):
 
     @classmethod
     def of(cls, predict: Callable[[Any, Any], Predictive], completions: Completions) -> Predictive:
-        """Returns the prediction of rows; where all are complete, that of a model itself.
+        """Returns the prediction of rows; where all are complete, that of the model itself.
 
-        A completion whose `spread` is not zero is moved by so many standard deviations of the mean between the
-        completions of its row: added to targets that are real numbers, of the logarithm of positive ones, and not at
-        all of whole numbers and classes.
+        A completion with a nonzero `spread` is shifted by that many standard deviations of the means of its row's
+        completions: additively for real targets, in the logarithm for positive ones, and not for whole numbers and
+        classes.
 
         Args:
             predict: returns the prediction of inputs, given these and the numbers of their rows.
@@ -93,7 +93,7 @@ class InputMixture(AveragedPredictive):
         return mixture._moved(spread) if spread.any() else mixture
 
     def _moved(self, spread: np.ndarray) -> InputMixture:
-        """Returns the mixture of completions that are moved by so many deviations between those of their row."""
+        """Returns the mixture with completions shifted by multiples of the standard deviation within their row."""
         support, positive = self.support, isinstance(self.support, PositiveReal)
         if not (support.affine or positive):
             return self
@@ -112,11 +112,11 @@ class InputMixture(AveragedPredictive):
 
     @property
     def deferred(self) -> bool:
-        """Whether the base is computed some rows at a time."""
+        """Whether the base is computed in chunks of rows."""
         return bool(self.base.deferred)
 
     def each(self, question: Question, y: Targets = None) -> Array:
-        """Returns what the base answers, of all completions."""
+        """Returns the base's result for all completions."""
         return question(self.base, jax.tree.map(lambda leaf: jnp.asarray(leaf)[self.row], y))
 
     def average(self, values: Array) -> Array:
@@ -151,7 +151,7 @@ class InputMixture(AveragedPredictive):
         sizes = jnp.round(1 / self.weights[start]).astype(start.dtype)
         chosen = start[None] + jax.random.randint(which, (n, self.count), 0, sizes[None], start.dtype)
         at_once, parts = max(1, memory.budget() // (8 * self.base.mean.size)), []
-        for here in range(0, n, at_once):  # what is held is little more than what is asked for
+        for here in range(0, n, at_once):  # the memory is little more than that of the result
             index = chosen[here : here + at_once]
             found = self.base.sample(jax.random.fold_in(targets, here), len(index), first)
             parts.append(jnp.take_along_axis(found, index.reshape(*index.shape, *[1] * (found.ndim - 2)), axis=1))
@@ -159,7 +159,7 @@ class InputMixture(AveragedPredictive):
 
 
 class CompletedRows(ByChunks):
-    """An `InputMixture` of many rows, some at a time: every question is one pass over the rows."""
+    """An `InputMixture` of many rows in chunks: every method is one pass over the rows."""
 
     def __init__(
         self,
@@ -205,6 +205,6 @@ class CompletedRows(ByChunks):
 
 
 def _rounded(count: int) -> int:
-    """The next of 2, 3, 4, 6, 8, 12, ..."""
+    """Returns the next of 2, 3, 4, 6, 8, 12, ..."""
     power = 1 << max(count - 1, 1).bit_length()
     return 3 * power // 4 if count <= 3 * power // 4 else power

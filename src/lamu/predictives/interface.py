@@ -1,4 +1,4 @@
-"""A predictive distribution: what everybody may ask of it, whatever it is made of."""
+"""Base classes of predictive distributions."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ from lamu.typing import Array, Number, RandomKey, Rows, Targets
 
 __all__ = ["Predictive", "Prepared"]
 
-_FEW_ACTIONS = 64  # of so many the utilities of all draws may be asked at once
+_FEW_ACTIONS = 64  # up to this number the utilities of all draws are computed at once
 
 
 class Predictive(ABC):
-    r"""\(p(y^* \mid x^*, D)\) for N new inputs, in the target's original units.
+    r"""Base class of predictive distributions \(p(y^* \mid x^*, D)\) at N new inputs, in the target's original units.
 
     Shapes: N rows; regression means are `[N]` for one output and `[N, K]` for several, class probabilities `[N, K]`,
-    binary probabilities of one `[N]`. Abstract or final: the questions below are answered once, from the few that a
-    predictive answers itself.
+    binary probabilities of one `[N]`. All other methods are derived from the abstract ones.
     """
 
     @property
@@ -48,7 +47,7 @@ class Predictive(ABC):
     @property
     @abstractmethod
     def aleatoric(self) -> Array:
-        """The uncertainty that more data would not remove: expected entropy (nats) or expected variance."""
+        """The irreducible uncertainty: expected entropy (nats) or expected variance."""
 
     @property
     @abstractmethod
@@ -69,16 +68,16 @@ class Predictive(ABC):
 
         Args:
             key: a random key.
-            n: how many.
-            first: the number of the first row, where these rows are a part of more: what is random in a row depends on
-                the key and on the row's number alone.
+            n: the number of draws.
+            first: the number of the first row, where these rows are a part of more: the draws of a row depend on the
+                key and the row's number alone.
         """
 
-    deferred: bool | Any = False  # whether it is computed some rows at a time, and not inside a compiled function
-    rows_at_once: Any = 0  # how many rows each chunk has; zero where there is one, or chunks differ
+    deferred: bool | Any = False  # whether it is computed in chunks of rows, outside of compiled functions
+    rows_at_once: Any = 0  # the number of rows of each chunk; zero for a single chunk, or different ones
 
     def chunks(self) -> Iterator[tuple[slice, Predictive]]:
-        """Yields the predictive in parts that fit into memory, each with its rows; itself, unless it is deferred."""
+        """Yields the predictive in chunks that fit into memory, each with its rows; by default itself."""
         yield slice(0, None), self
 
     def left_out(self, y: Targets) -> tuple[Array, ...]:
@@ -88,20 +87,20 @@ class Predictive(ABC):
             y: targets.
 
         Returns:
-            For each group of independent draws an array `[draws, N]`, in nats; nothing where there are no draws. A
-            group of one draw, without which nothing is left, is NaN.
+            For each group of independent draws an array `[draws, N]`, in nats; empty where there are no draws. A group
+            of a single draw is NaN.
         """
         return ()
 
     def monte_carlo_error(self, y: Targets) -> float:
-        r"""Returns the standard error of the mean log predictive density that comes from the finite number of draws.
+        r"""Returns the Monte Carlo standard error of the mean log predictive density, due to the number of draws.
 
         The rows share the draws, so their errors do not average out. It is the jackknife over draws, with
         \(\bar l_{-gs}\) the mean over rows of `log_prob(y)` without draw s of group g (a member of an ensemble),
 
         \[ \sum_g \frac{S_g - 1}{S_g} \sum_s \Big( \bar l_{-gs} - \frac1{S_g} \sum_t \bar l_{-gt} \Big)^2 \]
 
-        the square of what is returned. It takes draws for independent; those of a chain are less than that.
+        which is the square of the result. It assumes independent draws, and underestimates the error for chains.
 
         Args:
             y: targets.
@@ -124,7 +123,7 @@ class Predictive(ABC):
 
     @property
     def task(self) -> str:
-        """What `lamu fit --task` calls the support's kind: "regression", "binary" or "classes"."""
+        """The support's task in `lamu fit --task`: "regression", "binary" or "classes"."""
         return self.support.task
 
     @property
@@ -134,20 +133,20 @@ class Predictive(ABC):
 
     @property
     def total(self) -> Array:
-        """The whole uncertainty, aleatoric plus epistemic: entropy in nats (classes) or variance (regression)."""
+        """The total uncertainty, aleatoric plus epistemic: entropy in nats (classes) or variance (regression)."""
         return self.aleatoric + self.epistemic
 
     @property
     def probabilities(self) -> Array:
-        """Class probabilities `[N, K]`, two columns where the target is binary; an error for regression."""
+        """Class probabilities `[N, K]`, two columns for a binary target; raises a TypeError for regression."""
         return jnp.asarray(self.support.probabilities(self.mean))
 
     def interval(self, level: Number = 0.9) -> tuple[Array, Array]:
-        """Returns an interval that holds the target with the given probability, for regression.
+        """Returns the central predictive interval of a given probability, for regression.
 
-        It is the central one: its ends are the quantiles that leave half of the rest on either side, or less beyond a
-        limit where targets pile up. Of whole numbers the quantiles leave less, too; there the upper end, and then the
-        lower one, moves inwards as long as the interval holds the level.
+        Its ends are the quantiles with half of the remaining probability on either side, or less beyond a limit with
+        positive probability. For whole numbers the quantiles leave less, too; there the upper end, and then the lower
+        one, moves inwards as long as the interval has at least the level.
 
         Args:
             level: a probability between 0 and 1.
@@ -172,22 +171,22 @@ class Predictive(ABC):
     def quantile(self, probability: Number) -> Array:
         """Returns the quantile of each target, by bisection of the distribution function (regression).
 
-        It is the smallest y of the support with P(Y ≤ y) ≥ probability: a whole number of whole numbers, and exactly
-        the limit where targets pile up at one.
+        It is the smallest y of the support with P(Y ≤ y) ≥ probability: a whole number for counts, and exactly the
+        limit where that has positive probability.
         """
         if not self.support.ordered:
             raise TypeError(f"targets that are {self.support.values} have no order, and no quantiles; use sample")
         return self._quantile(_probability(probability))
 
     def _quantile(self, probability: Number) -> Array:
-        spread = 2.0 + 1.0 / (probability * (1 - probability)) ** 0.5  # Cantelli's inequality, with room
-        most = jnp.finfo(self.mean.dtype).max / 8  # where a mean or a variance is infinite
+        spread = 2.0 + 1.0 / (probability * (1 - probability)) ** 0.5  # Cantelli's inequality, with a margin
+        most = jnp.finfo(self.mean.dtype).max / 8  # for an infinite mean or variance
         lower, upper = (
             jnp.nan_to_num(self.mean + end * spread * self.std, nan=end * most, posinf=most, neginf=-most)
             for end in (-1.0, 1.0)
         )
         lower, upper = jnp.maximum(lower, -most), jnp.minimum(upper, most)
-        room = 0.5 if self.support.discrete else 0.0  # to lie on both sides of the first and the last
+        room = 0.5 if self.support.discrete else 0.0  # a margin around the first and the last number
         lower = jnp.maximum(lower, self.support.lower - room)
         upper = jnp.minimum(upper, self.support.upper + room)
         is_below, whole = lambda y: self.cdf(y) < probability, self.support.discrete
@@ -195,7 +194,7 @@ class Predictive(ABC):
         return quantile_in_support(found, probability, self.support, self.cdf)
 
     def _narrowed(self, ends: Ends, level: Number) -> Ends:
-        """Returns the ends of an interval of whole numbers that hold the level with as little more as can be."""
+        """Returns the ends of the narrowest interval of whole numbers with at least the level."""
         lower, upper = ends
         below = self.cdf(lower - 1.0)
         upper = self._first(lambda p: p >= level + below, lower, upper)
@@ -209,7 +208,7 @@ class Predictive(ABC):
         return _rounded(found)
 
     def prediction_set(self, level: Number = 0.9) -> Array:
-        """Returns the smallest set of classes whose probability reaches the level, `[N, K]` of booleans.
+        """Returns the smallest set of classes whose probability reaches the level, Booleans `[N, K]`.
 
         Raises:
             TypeError: for regression; use `interval`.
@@ -227,13 +226,13 @@ class Predictive(ABC):
         return jnp.take_along_axis(before < level, jnp.argsort(order, axis=-1), axis=-1)
 
     def decide(self, utility: object, key: RandomKey | None = None, samples: int = 256) -> Array:
-        """Returns the action of greatest expected utility for each target, `[N]` of integers.
+        """Returns the action of greatest expected utility for each target, integers `[N]`.
 
         Args:
             utility: for classes an array `[actions, classes]`; for regression a function of targets `[draws, N]` that
                 returns `[actions, draws, N]`, averaged over draws of y.
-            key: for the draws (regression); a fixed one where none is given, so that a decision can be repeated.
-            samples: how many.
+            key: for the draws (regression); by default a fixed one, so that a decision can be repeated.
+            samples: the number of draws.
         """
         if self.support.has_classes:
             table = jnp.asarray(utility, self.mean.dtype)
@@ -250,13 +249,13 @@ class Predictive(ABC):
 
 
 def _rounded(found: Array) -> Array:
-    """Returns whole numbers; the compiler leaves out a sum with zero, by which −0 would become 0."""
+    """Returns rounded numbers without −0; the compiler would remove the addition of zero."""
     whole = jnp.round(found)
     return jnp.where(whole == 0, 0.0, whole)
 
 
 def quantile_in_support(found: Array, probability: Number, support: Support, cdf: Callable[[Array], Array]) -> Array:
-    """Returns a quantile that bisection came close to: the whole number or the end of the support that has its mass."""
+    """Rounds a quantile found by bisection to the whole number, or the end of the support, with its probability."""
     if support.discrete:
         return _rounded(found)
     if math.isfinite(support.lower) and support.contains(support.lower):
@@ -272,7 +271,7 @@ def quantile_in_support(found: Array, probability: Number, support: Support, cdf
 
 @runtime_checkable
 class Prepared(Protocol):
-    """A belief that is ready to predict: its draws are taken, its matrices factored. A pytree."""
+    """A belief prepared for prediction, with its draws or factored matrices; a pytree."""
 
     @property
     def support(self) -> Support:
@@ -280,16 +279,16 @@ class Prepared(Protocol):
         ...
 
     def at(self, x: Rows, offset: Rows | None) -> Predictive:
-        """Returns the predictive of these rows, in memory; each row's depends on that row alone."""
+        """Returns the predictive of these rows, in memory; the result of a row depends on that row alone."""
         ...
 
 
 def mean_over_draws(utility: Callable[[Any], Any], targets: Array) -> Any:
-    """Returns the mean over draws of a utility, `[actions, N]`, some draws at a time where there is no room for all."""
+    """Returns the mean over draws of a utility, `[actions, N]`, in chunks of draws where memory is short."""
     count, size = targets.shape[0], targets.size * targets.dtype.itemsize
     if isinstance(targets, Tracer) or size <= memory.budget() // _FEW_ACTIONS:
         return utility(targets).mean(axis=1)
-    values = utility(targets[:1])  # which tells how many actions there are
+    values = utility(targets[:1])  # for the number of actions
     at_once = max(1, memory.budget() * count // (size * len(values)))
     if at_once >= count:
         return utility(targets).mean(axis=1)
@@ -300,8 +299,8 @@ def mean_over_draws(utility: Callable[[Any], Any], targets: Array) -> Any:
 
 
 def mean_deviations(left_out: Array, real: Array | None = None) -> Array:
-    """Returns the mean over rows of what each draw's absence changes, `[draws]`, in nats."""
-    # Each row around its own centre: the differences are small beside the densities.
+    """Returns the mean over rows of the change by leaving out each draw, `[draws]`, in nats."""
+    # Each row is centred, since the differences are small relative to the densities.
     away = left_out - jnp.mean(left_out, axis=0)[None]
     if real is None:
         return jnp.mean(away, axis=1)
@@ -309,7 +308,7 @@ def mean_deviations(left_out: Array, real: Array | None = None) -> Array:
 
 
 def jackknife(deviations: Any) -> float:
-    """Returns the standard error that groups of deviations `[draws]` tell, independent of each other."""
+    """Returns the jackknife standard error from independent groups of deviations `[draws]`."""
     parts = (np.asarray(group, float) for group in deviations)
     return float(np.sqrt(sum((len(group) - 1) / len(group) * np.sum(group**2) for group in parts)))
 

@@ -1,4 +1,4 @@
-"""A predictive of more rows than fit in memory with all their draws: it keeps the rows and computes when asked."""
+"""Lazy predictives of more rows than fit in memory with all draws: chunks of rows are computed on demand."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ __all__ = [
 ]
 
 
-_AT_ONCE = 2  # arrays of the largest size: what an operation reads and what it makes
+_AT_ONCE = 2  # arrays of the largest size: the input and the result of an operation
 
 
 def equal_chunks(x: Inputs, rows: int) -> Iterator[tuple[Inputs, int]]:
-    """Yields the rows some at a time, all chunks of one size: the last one is padded by repeating its last row."""
+    """Yields chunks of rows of one size; the last one is padded by repeating its last row."""
     total = _count(x)
     for start in range(0, total, rows):
         kept = min(rows, total - start)
@@ -50,7 +50,7 @@ def equal_chunks(x: Inputs, rows: int) -> Iterator[tuple[Inputs, int]]:
 
 
 def in_chunks(function: Callable[[Inputs], object], x: Inputs, rows: int, axis: int = 0) -> Any:
-    """Returns `function(x)`, computed some rows at a time."""
+    """Returns `function(x)`, computed in chunks of rows."""
     if _count(x) <= rows:
         return function(jax.tree.map(jnp.asarray, x))
     parts = []
@@ -63,13 +63,13 @@ def in_chunks(function: Callable[[Inputs], object], x: Inputs, rows: int, axis: 
 def in_memory_chunks(
     function: Callable[..., object], parts: tuple[object, ...], x: tuple[object, ...], axis: int = 0
 ) -> Any:
-    """Returns `function(*parts, *x)`, computed as many rows at a time as `lamu.memory.budget()` has room for."""
-    # `function`: a compiled function of parts and rows, as for `in_chunks`; one object, so that its size is found once.
+    """Returns `function(*parts, *x)`, computed in chunks of rows that fit into `lamu.memory.budget()`."""
+    # `function`: a compiled function of parts and rows, as for `in_chunks`; one object, so that its size is cached.
     return in_chunks(lambda rows: function(*parts, *rows), x, rows=room_for(function, parts, x), axis=axis)
 
 
 def room_for(function: Callable[..., object], parts: tuple[object, ...], x: tuple[object, ...]) -> int:
-    """Returns how many rows at a time there is room for in `function(*parts, *x)`, one at least."""
+    """Returns the number of rows at once that fit in memory for `function(*parts, *x)`, at least one."""
     count = _count(x)
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((parts, x))):
         return count
@@ -79,7 +79,7 @@ def room_for(function: Callable[..., object], parts: tuple[object, ...], x: tupl
 
 
 def draw_in_chunks(draw: Callable[..., Array], *each: object) -> Array:
-    """Returns `draw` of every leading entry of the arguments, as many at once as there is room for."""
+    """Maps `draw` over the leading axis of the arguments, as many at once as fit in memory."""
     count = jax.tree.leaves(each)[0].shape[0]
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), each)
     require_room(count, memory.bytes_of(jax.eval_shape(draw, *one)))
@@ -90,7 +90,7 @@ def draw_in_chunks(draw: Callable[..., Array], *each: object) -> Array:
 
 
 def require_room(draws: int, size: int) -> None:
-    """Raises a ValueError where draws of all targets cannot be held."""
+    """Raises a ValueError where draws of all targets do not fit in memory."""
     fewer = memory.limit() // max(size, 1)
     instead = f"ask for {fewer:,} at a time, or for fewer rows" if fewer else "ask for fewer rows at a time"
     memory.demand(draws * size, f"a sample of {draws:,} draws", instead)
@@ -98,12 +98,12 @@ def require_room(draws: int, size: int) -> None:
 
 @once_a_shape
 def _taken(function: Callable[..., object], parts: tuple[object, ...], x: tuple[object, ...]) -> int:
-    """The bytes that so many rows take, beside the parts."""
+    """Returns the bytes that rows take, beyond the parts."""
     return _AT_ONCE * memory.largest_array(function, *parts, *x)
 
 
 def _some_rows(x: Inputs, rows: int) -> Inputs:
-    """The shapes of so many rows."""
+    """Returns the shapes of a number of rows."""
     kind = lambda leaf: jax.dtypes.canonicalize_dtype(leaf.dtype)
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), kind(leaf)), x)
 
@@ -117,10 +117,10 @@ def _padded(leaf: Array, rows: int) -> Array:
 
 
 def predictive(prepared: Prepared | padding.Opened, x: Rows, offset: Rows | None) -> Predictive:
-    """Returns the predictive of all rows: in memory where `lamu.memory.budget()` has room for it, else deferred."""
+    """Returns the predictive of all rows: in memory where it fits into `lamu.memory.budget()`, else deferred."""
     ready = prepared if isinstance(prepared, padding.Opened) else None
     whole: Any = prepared if ready is None else ready.prepared
-    if isinstance(x, Tracer):  # inside a compiled function, whose caller chose how many rows it sees
+    if isinstance(x, Tracer):  # inside of a compiled function, whose caller chose the number of rows
         return whole.at(x, offset)
     ready = padding.opened(whole) if ready is None else ready
     found = None if ready is None else padding.padded(ready, x, offset)
@@ -133,12 +133,12 @@ def predictive(prepared: Prepared | padding.Opened, x: Rows, offset: Rows | None
 
 
 class ByChunks(Predictive):
-    """Base class of predictives that are asked some rows at a time: every question is one pass over the rows."""
+    """Base class of predictives computed in chunks of rows: every method is one pass over the rows."""
 
     deferred = True
 
     def ask(self, question: str, y: Targets = None, axis: int = 0, **options: Number) -> PyTree:
-        """Returns what `answer` returns of every chunk, put together; targets are cut as the rows are."""
+        """Returns the concatenated results of `answer` for every chunk; targets are split like the rows."""
         raise NotImplementedError
 
     @property
@@ -161,12 +161,12 @@ class ByChunks(Predictive):
         found = self.ask("log_prob", y)
         if is_sound(found):
             return found
-        # Outside of a program each part tells of draws that have no density.
+        # Outside of a program each part warns of draws without a density.
         cut = lambda rows: jax.tree.map(lambda leaf: np.asarray(leaf)[rows], y)
         return jnp.concatenate([part.log_prob(cut(rows)) for rows, part in self.chunks()])
 
     def left_out(self, y: Targets) -> tuple[Array, ...]:
-        """Returns `log_prob(y)` without each of the draws, as large as all of them are for all rows."""
+        """Returns `log_prob(y)` without each of the draws, for all rows at once."""
         return self.ask("left_out", y, axis=1)
 
     def cdf(self, y: Targets) -> Array:
@@ -176,7 +176,7 @@ class ByChunks(Predictive):
         return self.ask("quantile", probability=probability)
 
     def interval(self, level: Number = 0.9) -> tuple[Array, Array]:
-        """Returns an interval that holds the target with the given probability, for regression."""
+        """Returns the central predictive interval of a given probability, for regression."""
         return super().interval(level) if self.support.has_classes else self.ask("interval", level=level)
 
     @cached_property
@@ -185,29 +185,29 @@ class ByChunks(Predictive):
 
 
 def answer(part: Predictive, question: str, *targets: Targets, **options: Number) -> PyTree:
-    """Returns what a member of a predictive gives, by its name; of "moments" mean, variance and both uncertainties."""
+    """Returns a member of a predictive by name; for "moments" mean, variance and both uncertainties."""
     if question == "moments":
         return {name: getattr(part, name) for name in ("mean", "variance", "aleatoric", "epistemic")}
     return getattr(part, question)(*targets, **options)
 
 
-# Compiled once for each kind and shape of chunk: one by one, the many small operations cost more than a pass.
+# Compiled once for each kind and shape of chunk, as many separate small operations would cost more than a pass.
 _answer = partial(jax.jit, static_argnames=("question", "probability", "level"))(answer)
 
 
 @record
 class Deferred(ByChunks):
-    """Any predictive, some rows at a time.
+    """A predictive computed in chunks of rows.
 
-    Every question is one pass over the rows; mean, variance and both kinds of uncertainty share one, whose answers are
-    kept. All answers are those of the predictive in memory: the draws of the parameters are the same for every chunk,
-    and what is random in a row depends on the row's number.
+    Every method is one pass over the rows; mean, variance and both kinds of uncertainty share one, and are cached. All
+    results equal those of the predictive in memory: the draws of the parameters are the same for every chunk, and
+    random numbers of a row depend on the row's number.
 
     Attributes:
-        prepared: what predicts, of any number of rows.
+        prepared: the prepared belief, for any number of rows.
         x: inputs `[N, ...]`, in the host's memory or on the device.
-        offset: what is added to f, or None.
-        rows: how many rows are in memory at a time.
+        offset: the offset added to f, or None.
+        rows: the number of rows in memory at once.
 
     Examples:
         >>> import jax, jax.numpy as jnp, lamu
@@ -255,7 +255,7 @@ class Deferred(ByChunks):
         """Returns n draws of all targets.
 
         Raises:
-            ValueError: where they together take more than `lamu.memory.limit()`.
+            ValueError: where they take more than `lamu.memory.limit()` together.
         """
         require_room(n, _bytes_of_targets(self.prepared, self.x, self.offset) * self.x.shape[0])
         draw = lambda part, numbers: _sample(part, jax.random.clone(key), n, numbers[0])
@@ -265,10 +265,9 @@ class Deferred(ByChunks):
         """Returns the action of greatest expected utility for each row.
 
         Args:
-            utility: as for any predictive; for regression it sees the targets of some rows at a time and must treat all
-                rows alike.
+            utility: as for any predictive; for regression it gets chunks of rows and must treat all rows alike.
             key: for the draws (regression).
-            samples: how many.
+            samples: the number of draws.
         """
         if self.support.has_classes or not callable(utility):
             return super().decide(utility, key, samples)
@@ -285,7 +284,7 @@ class Deferred(ByChunks):
         return self._each(lambda part, *y: _answer(part, question, *y, **options), *targets, axis=axis)
 
     def _each(self, question: Callable[..., Any], *columns: PyTree, axis: int = 0) -> Any:
-        """Returns the answers of every chunk's predictive, put together; columns are cut as the rows are."""
+        """Returns the concatenated results of every chunk's predictive; columns are split like the rows."""
 
         def answer(rows: tuple[PyTree, ...]) -> PyTree:
             x, offset, *others = rows
@@ -323,7 +322,7 @@ def _sample(part: Predictive, key: RandomKey, n: int, first: Array) -> Array:
 
 @once_a_shape
 def _bytes(prepared: Prepared, x: Rows, offset: Rows | None, rows: int) -> int:
-    """What the predictive of so many rows holds."""
+    """Returns the bytes of the predictive of a number of rows."""
 
     def arrays(x: Array, offset: Array | None) -> list[Array]:
         return [leaf for leaf in jax.tree.leaves(prepared.at(x, offset)) if isinstance(leaf, jax.Array)]
@@ -333,6 +332,6 @@ def _bytes(prepared: Prepared, x: Rows, offset: Rows | None, rows: int) -> int:
 
 @once_a_shape
 def _bytes_of_targets(prepared: Prepared, x: Rows, offset: Rows | None) -> int:
-    """What one draw of one row's targets takes."""
+    """Returns the bytes of one draw of one row's targets."""
     mean = jax.eval_shape(lambda x, offset: prepared.at(x, offset).mean, *_some_rows((x, offset), 1))
     return mean.dtype.itemsize * (math.prod(mean.shape) if not prepared.support.has_classes else 1)

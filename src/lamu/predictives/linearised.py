@@ -1,4 +1,4 @@
-"""The linearised rule: the network replaced by its tangent at the mean, which makes the outputs Gaussian."""
+"""The linearised rule: the network is replaced by its tangent at the mean, so that outputs are Gaussian."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ _MOST_ROWS = 1024  # activations of the network are not in `bytes_of_a_row` wher
 
 
 class OutputsRule(PredictiveRule):
-    """Base of rules that know the outputs as normal, before any likelihood: what `Probit` goes on from."""
+    """Base class of rules with normal outputs, which `Probit` and others build on."""
 
-    marginal = False  # whether variances alone are made
+    marginal = False  # whether variances alone are computed
 
     def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
-        """Returns the mean and the factored precision, or draws of the weights where these predict in less time."""
+        """Returns the mean and the factored precision, or draws of the weights where these are faster."""
         if not self.marginal and _draws_weights(model, belief):
             return TangentDraws().prepare(model, belief, network_state, samples, key)
         return self.prepare_covariances(model, belief, network_state, samples, key)
@@ -60,13 +60,13 @@ class OutputsRule(PredictiveRule):
     def prepare_covariances(
         self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey
     ) -> Prepared:
-        """Returns the mean and the factored precision: predictions that no factor of the precision can change."""
+        """Returns the mean and the factored precision, also where draws would be faster."""
         return _Tangent(self.outputs(model, belief, network_state, samples, key))
 
     def outputs(
         self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey
     ) -> TangentOutputs:
-        """Returns the normal distribution of the outputs, ready for inputs; as `prepare` otherwise."""
+        """Returns the prepared normal distribution of the outputs, as `prepare` does for targets."""
         weights, dispersion = weights_and_dispersion(belief)
         of = model, _ready(weights), dispersion, network_state, key, samples
         return TangentOutputs(*of, marginal=self.marginal, noise=_noise(belief))
@@ -77,12 +77,12 @@ class Linearised(OutputsRule):
     r"""\(f(\theta, x) \approx f(m, x) + J(x)(\theta - m)\), so that \(f(x^*) \sim N(f(m, x^*), J \Sigma J^\top)\).
 
     The outputs of a row are jointly normal. The target's distribution is then a closed form for Gaussian likelihoods, a
-    Gauss–Hermite rule of 32 nodes where there is one output, and an average over draws of the outputs otherwise. A draw
-    uses the same standard normal for every row, so that the prediction for an input does not depend on which rows stand
-    beside it. How the covariance is made follows the precision's structure (`lamu.predictives.tangent`); where no two
-    outputs are correlated no matrix of outputs is made. For several classes under a last layer, or a precision that is
-    one matrix for the whole network, the weights are drawn in place of the outputs, as `TangentDraws` does: the same
-    distribution of each row, without its covariance.
+    Gauss–Hermite rule of 32 nodes for one output, and an average over draws of the outputs otherwise. A draw uses the
+    same standard normal for every row, so that the prediction for an input does not depend on other rows. The
+    covariance is computed by the precision's structure (`lamu.predictives.tangent`), without a matrix where outputs are
+    independent. For several classes under a last layer, or a precision that is one matrix for the whole network,
+    weights are drawn instead of outputs, as in `TangentDraws`: the same distribution of each row, without its
+    covariance.
 
     Source: Khan et al. (2019); Immer, Korzepa & Bauer (2021), equation 8 (the "GLM predictive").
 
@@ -95,10 +95,10 @@ class Linearised(OutputsRule):
 
 @record
 class LinearisedMarginal(OutputsRule):
-    r"""The linearised rule with the outputs of a row taken for independent, of variances \((J\Sigma J^\top)_{kk}\).
+    r"""The linearised rule with independent outputs of a row, of variances \((J\Sigma J^\top)_{kk}\).
 
-    Variances alone are computed and held: with K outputs K numbers a row in the place of K². For one output, and for
-    means and variances of a regression, it is `Linearised`.
+    Variances alone are computed: with K outputs K numbers a row instead of K². For one output, and for means and
+    variances of a regression, it equals `Linearised`.
 
     Source: Immer, Korzepa & Bauer (2021); Daxberger et al. (2021), section 2, for the diagonal of the outputs.
 
@@ -113,7 +113,7 @@ class LinearisedMarginal(OutputsRule):
 
 @record
 class ClosedForm(PredictiveRule):
-    """The exact rule of a linear-Gaussian model: the linearised rule, where nothing needs to be linearised.
+    """The exact rule of a linear-Gaussian model, for which the linearised rule is exact.
 
     Raises:
         TypeError: for any other model.
@@ -144,18 +144,18 @@ class TangentOutputs:
     key: RandomKey  # for draws of the outputs
     samples: int = static()  # how many
     marginal: bool = static(default=False)  # whether only variances are made
-    # What is believed of the precision of the noise, one number an output; None where it is a point.
+    # The belief about the precision of the noise, one number an output; None for a point.
     noise: Gamma | None = None
 
     def room(self, x: PyTree) -> int:
-        """Returns how many rows there is room for at a time; those of a compiled function its caller chose."""
+        """Returns the number of rows at once that fit in memory; inside of a compiled function all rows."""
         if isinstance(x, Tracer):
             return x.shape[0]
         size = bytes_of_a_row(self.model, self.weights, self.dispersion, self.network_state, x, self.marginal)
         return int(np.clip(budget() // max(size, 1), 1, _MOST_ROWS))
 
     def normal(self, x: Rows, offset: Rows | None) -> tuple[Array, Array]:
-        """Returns mean `[N, K]` and covariance `[N, K, K]`, or variances `[N, K]` where there is no more to know."""
+        """Returns mean `[N, K]` and covariance `[N, K, K]`, or variances `[N, K]` for independent outputs."""
         parts = (self.model, self.weights, self.dispersion, self.network_state)
         mean, spread = in_chunks(lambda rows: _tangent(*parts, rows, self.marginal), x, rows=self.room(x))
         return with_offset(mean, None if offset is None else jnp.asarray(offset)), spread
@@ -163,13 +163,13 @@ class TangentOutputs:
 
 @record
 class OfTangents(RowWise):
-    """What is made of outputs that are normal."""
+    """Base class of prepared beliefs with normal outputs."""
 
     of: TangentOutputs
 
     @property
     def support(self) -> Support:
-        """Where targets lie."""
+        """The likelihood's support."""
         return self.of.model.likelihood.support
 
     def room(self, x: PyTree, offset: PyTree, rows: int) -> int:
@@ -178,7 +178,7 @@ class OfTangents(RowWise):
 
 @record
 class _Tangent(OfTangents):
-    """Normal outputs, with the likelihood put upon them."""
+    """Normal outputs combined with the likelihood."""
 
     def at(self, x: Rows, offset: Rows | None) -> Predictive:
         of = self.of
@@ -189,7 +189,7 @@ class _Tangent(OfTangents):
 
 
 def _draws_weights(model: Target, belief: Belief) -> bool:
-    """Whether draws of the weights take less than the covariance of a row's outputs: classes alone are averaged so."""
+    """Whether draws of the weights cost less than the covariance of a row's outputs, for classes alone."""
     likelihood = model.likelihood
     if not likelihood.support.has_classes or likelihood.outputs(np.zeros(1, int)) == 1:
         return False
@@ -245,7 +245,7 @@ def _averaged(
 
 
 def standard_normals(key: RandomKey, samples: int, width: int, dtype: DTypeLike) -> Array:
-    """Returns standard normal draws `[samples, width]`, the same for every chunk of rows; draw i depends on i alone."""
+    """Returns standard normal draws `[samples, width]`, the same for every chunk; draw i depends on i alone."""
     key = jax.random.clone(key)
     draw = lambda i: jax.random.normal(jax.random.fold_in(key, i), (width,), dtype)
     return jax.vmap(draw)(jnp.arange(samples))
@@ -266,7 +266,7 @@ def _ready(weights: Gaussian) -> Gaussian:
 
 def _root(covariance: Array) -> Array:
     """Returns lower triangular roots L of covariances `[N, K, K]`, such that L Lᵀ is each to rounding."""
-    # By eigenvalues a root takes sixteen times as long, and jumps where two of them cross.
+    # An eigendecomposition takes sixteen times as long, and its root jumps where two eigenvalues cross.
     root = jnp.tril(jax.lax.linalg.cholesky(covariance, symmetrize_input=False))
     exists = jnp.all(jnp.diagonal(root, axis1=1, axis2=2) > 0, axis=1)  # where it does not, it is NaN
     singular = lambda: jnp.where(exists[:, None, None], root, _singular_root(covariance))
@@ -274,7 +274,7 @@ def _root(covariance: Array) -> Array:
 
 
 def _singular_root(covariance: Array) -> Array:
-    """Returns roots of covariances that may be singular: a pivot below rounding is raised to it."""
+    """Returns roots of possibly singular covariances: pivots below rounding are raised to it."""
     outputs = covariance.shape[-1]
     matrix, numbers = jnp.moveaxis(covariance, 0, -1), jnp.arange(outputs)[:, None]  # rows last: several at a time
     limits = jnp.finfo(covariance.dtype)
@@ -294,7 +294,7 @@ def _singular_root(covariance: Array) -> Array:
 
 
 def _noise(belief: Belief) -> Gamma | None:
-    """Returns what is believed of the precision of the noise; None where it is a point."""
+    """Returns the belief about the precision of the noise; None for a point."""
     noise = belief.factors["likelihood"]
     return noise.precision if isinstance(noise, NoiseScale) else None
 
@@ -311,7 +311,7 @@ def weights_and_dispersion(belief: Belief) -> tuple[Gaussian, Params]:
 class TangentDraws(PredictiveRule):
     r"""The average of the likelihood over draws of the tangent, \(f(m, x) + J(x)(\theta_s - m)\), \(\theta_s \sim q\).
 
-    One product with the Jacobian a draw and row, and no solve once the draws are there; it serves every Gaussian
+    It takes one product with the Jacobian a draw and row, and no solve after the draws; it works for every Gaussian
     belief, and is the rule of a matrix-free one.
 
     Source: Antorán et al. (2023), "Sampling-based inference for large linear models".
@@ -343,5 +343,5 @@ def _outputs(
     outputs = lambda theta: model.outputs({"network": theta, "likelihood": dispersion}, network_state, x)[0]
     f, forwards = jax.linearize(outputs, mean)
     of_draw = lambda theta: with_offset(f + forwards(tree.add(theta, mean, -1.0)), offset)
-    # Of one layer all draws are one product; of more each fills the cores, and takes the memory of a pass.
+    # For one layer all draws are one product; for more each draw fills the cores and the memory of a pass.
     return jax.vmap(of_draw)(draws) if may_be_head(mean) else jnp.asarray(jax.lax.map(of_draw, draws))

@@ -1,4 +1,4 @@
-"""A predictive that averages the likelihood over points of output space."""
+"""Predictives that average over components, such as draws of the outputs."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ Question = Callable[[Any, Any], Array]  # of a component, and of targets as it t
 
 
 class AveragedPredictive(Predictive):
-    r"""\(p(y) = \sum_k w_k\, p_k(y)\): by the laws of total expectation and variance, density and cdf averaged."""
+    r"""Base class of averages \(p(y) = \sum_k w_k\, p_k(y)\), by the laws of total expectation and variance."""
 
-    # A kind of average says how its components are asked (`each`) and, unless they stand along the first axis with the
-    # weights `log_weights`, how what they answer is averaged. Drawing and leaving out draws are its own.
+    # A subclass evaluates its components (`each`) and, unless they are along the first axis with the weights
+    # `log_weights`, averages their results. It defines sampling and leaving out draws itself.
 
     log_weights: Array
 
     def each(self, question: Question, y: Targets = None) -> Array:
-        """Returns what every component answers."""
+        """Returns a member of every component."""
         raise NotImplementedError
 
     def average(self, values: Array) -> Array:
-        """Returns the weighted average of what the components answer."""
+        """Returns the weighted average over the components."""
         return jnp.tensordot(jnp.exp(jnp.asarray(self.log_weights, values.dtype)), values, axes=1)
 
     def log_average(self, values: Array) -> Array:
@@ -51,11 +51,11 @@ class AveragedPredictive(Predictive):
         return logsumexp(values + log_weights.reshape(-1, *[1] * (values.ndim - 1)), axis=0)
 
     def repeated(self, averages: Array) -> Array:
-        """Returns averages in a shape that they can be subtracted in from what the components answer."""
+        """Returns averages in a shape that broadcasts with the components' values."""
         return averages[None]
 
     def outermost(self, values: Array) -> Ends:
-        """Returns the smallest and the largest of what the components answer."""
+        """Returns the smallest and the largest of the components' values."""
         return jnp.min(values, axis=0), jnp.max(values, axis=0)
 
     @property
@@ -64,7 +64,7 @@ class AveragedPredictive(Predictive):
 
     @property
     def variance(self) -> Array:
-        """Var[y]: the average variance, and the variance of the means; of classes p (1 − p)."""
+        """Var[y]: the average variance plus the variance of the means; for classes p (1 − p)."""
         if self.support.has_classes:
             mean = self.mean
             return mean * (1 - mean)
@@ -72,12 +72,12 @@ class AveragedPredictive(Predictive):
 
     @property
     def aleatoric(self) -> Array:
-        """The average of the components' own aleatoric uncertainty."""
+        """The average of the components' aleatoric uncertainty."""
         return self.average(self.each(lambda part, _: part.aleatoric))
 
     @property
     def epistemic(self) -> Array:
-        """The components' own epistemic uncertainty, and how far they disagree; of classes mutual information."""
+        """The components' epistemic uncertainty plus their disagreement; for classes mutual information."""
         if not self.support.has_classes:
             return self.average(self.each(lambda part, _: part.epistemic)) + self._disagreement
         probabilities = self.probabilities
@@ -93,7 +93,7 @@ class AveragedPredictive(Predictive):
 
     def quantile(self, probability: Number) -> Array:
         """Returns the quantile of each target, by bisection between the components' smallest and largest."""
-        room = 0.5 if self.support.discrete else 0.0  # to lie on both sides of the first and the last
+        room = 0.5 if self.support.discrete else 0.0  # a margin around the first and the last number
         least, most = self.outermost(self.each(lambda part, _: part.quantile(probability)))
         found = _compiled_between if self._compilable else _between
         return found(self, probability, (least - room, most + room))
@@ -103,7 +103,7 @@ class AveragedPredictive(Predictive):
 
     @property
     def _compilable(self) -> bool:
-        """Whether a program can ask it: all of it is in memory, and no part is an object of somebody else's."""
+        """Whether it can be evaluated by a program: it is in memory, without foreign objects."""
         numbers = lambda leaf: hasattr(leaf, "dtype") or isinstance(leaf, int | float)
         return not self.deferred and all(map(numbers, jax.tree.leaves(self)))
 
@@ -129,7 +129,7 @@ def _narrowed(pred: AveragedPredictive, ends: Ends, level: Number) -> Ends:
 
 @partial(jax.jit, static_argnums=1)
 def compiled(pred: AveragedPredictive, name: str, *arguments: object) -> Array:
-    """Returns what an average answers, by one program: one by one, its operations would be a dozen small ones."""
+    """Evaluates a method of an average in one compiled program instead of a dozen small operations."""
     member = vars(AveragedPredictive)[name]
     return member.__get__(pred)(*arguments) if callable(member) else member.__get__(pred)
 
@@ -144,8 +144,8 @@ class MixturePredictive(AveragedPredictive):
         dispersion: the likelihood's parameters, one set a component: leaves `[S, ...]`.
         f: the outputs `[S, N, K]`.
         log_weights: log w, `[S]`, normalised.
-        drawn: whether the components are independent draws, all of one weight, whose number limits what is known of the
-            average; nodes and points are not.
+        drawn: whether the components are independent draws of equal weight, with a Monte Carlo error; nodes and points
+            are not.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -173,7 +173,7 @@ class MixturePredictive(AveragedPredictive):
         return self.likelihood.support
 
     def each(self, question: Question, y: Targets = None) -> Array:
-        """Returns what the likelihood answers at every draw, along the first axis."""
+        """Returns a member of the likelihood at every draw, along the first axis."""
         at = lambda params, f: question(_Component(self.likelihood, params, f), y)
         return jax.vmap(at)(self.dispersion, self.f)
 
@@ -200,7 +200,7 @@ class MixturePredictive(AveragedPredictive):
         return sound_average(self.averaged(y), lambda: self.by_draw(y), self.log_weights)
 
     def averaged(self, y: Targets) -> Array:
-        """Returns the same as a program does: NaN where a draw has no density."""
+        """Returns the same in a compiled function: NaN where a draw has no density."""
         return compiled(self, "log_prob", jax.tree.map(jnp.asarray, y))
 
     def by_draw(self, y: Targets) -> Array:
@@ -212,17 +212,17 @@ class MixturePredictive(AveragedPredictive):
         return compiled(self, "cdf", jax.tree.map(jnp.asarray, y))
 
     def quantile(self, probability: Number) -> Array:
-        """Returns the quantile of each target, by bisection: there are no quantiles of the components."""
+        """Returns the quantile of each target by bisection, without quantiles of the components."""
         return Predictive.quantile(self, probability)
 
     def left_out(self, y: Targets) -> tuple[Array, ...]:
-        """Returns log of the averaged density without each of the draws, `[S, N]` in a tuple; nothing without draws."""
+        """Returns the log of the averaged density without each draw, `[S, N]` in a tuple; empty without draws."""
         if not self.drawn:
             return ()
         densities = self.by_draw(y)
         densities = jnp.where(jnp.isnan(densities), -jnp.inf, densities)  # zero, as in `log_prob`
         others = all_but_one(densities)
-        # Without the only draw nothing is left, which is no density of zero.
+        # Without the only draw the density is undefined, not zero.
         lost = jnp.nan if len(densities) == 1 else jnp.log(len(densities) - 1)
         return (others - jnp.asarray(lost, others.dtype),)
 
@@ -254,7 +254,7 @@ def _densities(pred: MixturePredictive, y: Targets) -> Array:
 
 @dataclass(frozen=True)
 class _Component:
-    """A likelihood at one draw, asked as a prediction is."""
+    """A likelihood at one draw, with the interface of a prediction."""
 
     likelihood: Likelihood
     params: Params
@@ -285,7 +285,7 @@ class _Component:
 
 def all_but_one(values: Array) -> Array:
     """Returns the log of the sum of the exponentials of all the others, for each of `[S, ...]`."""
-    # Sums from both ends, because a difference from the whole sum has no digits left where one of them is most of it.
+    # Sums from both ends, because the difference from the total cancels where one term dominates.
 
     def running(total: Array, value: Array) -> tuple[Array, Array]:
         return jnp.logaddexp(total, value), total

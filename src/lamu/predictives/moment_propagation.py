@@ -1,12 +1,12 @@
-"""The propagated rule: mean and variance of the outputs in closed form, layer by layer."""
+"""The moment-propagation rule: mean and variance of the outputs in closed form, layer by layer."""
 
 # With independent weights of means M and variances V, and units of means a and variances s,
 #
 # \[ E[W a] = M^\top a + b, \qquad
 #    \mathrm{Var}[W a] = (M^2 + V)^\top s + V^\top a^2 + v_b \]
 #
-# exactly, where the units are independent, and a rectifier of a normal number has the moments of `rectified`. Taking
-# the sum at a unit for normal is the one approximation, and it is good where many weights meet.
+# exactly for independent units, and the rectifier of a normal number has the moments of `rectified`. The only
+# approximation is a normal distribution of the sum at a unit, which is good for many inputs.
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def rectified(mean: Array, variance: Array) -> tuple[Array, Array]:
     tail = mean + deviation * ratio
     centre = above * tail
     spread = centre * tail * below + above * variance * (1 - ratio * (ratio + alpha))
-    # Where nearly nothing is above zero, round-off could leave a negative nothing.
+    # Where almost no mass is above zero, rounding could make the variance negative.
     return centre, jnp.maximum(spread, jnp.zeros_like(spread))
 
 
@@ -70,7 +70,7 @@ def moments(mean: Params, variance: Params, x: Array) -> tuple[Array, Array]:
 
 
 def require_rectifiers(model: Target) -> None:
-    """Checks that moments can be propagated: rectifiers in a perceptron, with Gaussian noise."""
+    """Raises a TypeError unless the network is a perceptron with rectifiers and Gaussian noise."""
     network, likelihood = _base(model.network), model.likelihood
     plain = isinstance(network, MLP) and network.widths and network.normalise is None and network.dropout is None
     if not (plain and network.activation == "relu"):
@@ -91,12 +91,12 @@ def require_rectifiers(model: Target) -> None:
 class Propagated(PredictiveRule):
     r"""\(y^* \sim N\big(m(x^*),\, v(x^*) + \sigma^2\big)\), with the moments of the outputs propagated in closed form.
 
-    No draws, one pass forward. The outputs of a row are taken for independent of each other, and the distribution of f
-    for normal; σ² is the noise variance that the belief expects.
+    It takes one forward pass and no draws. The outputs of a row are approximated as independent, and f as normal; σ² is
+    the expected noise variance under the belief.
 
     Raises:
-        TypeError: for a network that is no perceptron of rectifiers, a likelihood that is not Gaussian, or a belief
-            that is not of independent normal weights.
+        TypeError: for a network that is not a perceptron with rectifiers, a likelihood that is not Gaussian, or a
+            belief that is not of independent normal weights.
 
     Source: Hernández-Lobato & Adams (2015), section 3.1 and equation 15.
 
@@ -117,7 +117,7 @@ class Propagated(PredictiveRule):
 
 @record
 class _Moments(RowWise):
-    """Independent normal weights, with the dispersion that goes with them."""
+    """Independent normal weights and dispersions."""
 
     model: Target
     weights: Gaussian
@@ -147,7 +147,7 @@ def _outputs(model: Target, weights: Gaussian, x: Array) -> tuple[Array, Array]:
 
 
 def rows_of(model: Target, like: Params, x: Array) -> Array:
-    """Returns the inputs as the perceptron sees them, standardised and flat, `[batch, inputs]`."""
+    """Returns the inputs of the perceptron, standardised and flattened, `[batch, inputs]`."""
     network: Any = model.network
     while isinstance(network, Standardised):
         x, network = network.inputs(x), network.base
@@ -161,5 +161,5 @@ def _base(network: object) -> Any:
 
 
 def _product(units: Array, weights: Array) -> Array:
-    # Accelerators shorten the factors of a float32 product unless told not to.
+    # At full precision, as accelerators round the factors of a float32 product by default.
     return jnp.matmul(units, weights, precision=jax.lax.Precision.HIGHEST)

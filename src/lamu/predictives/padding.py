@@ -1,6 +1,6 @@
-"""Predictions of padded rows: one compiled call for any number of rows, of a few programs."""
+"""Predictions of padded rows, with few compiled programs for any number of rows."""
 
-# A prediction is a program of the preparation and of rows that are padded (`lamu.row_blocks`).
+# A prediction is a program of the preparation and of padded rows (`lamu.row_blocks`).
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from lamu.typing import Array, PyTree, RandomKey, Rows
 
 __all__ = ["MOST", "Opened", "RowWise", "by_programs", "compiled_answers", "drawn", "opened", "padded"]
 
-MOST = 4096  # rows at a time: more are no faster
-_KNOWN = 256  # sizes that are remembered
+MOST = 4096  # rows at once: more are no faster
+_KNOWN = 256  # number of cached sizes
 
 _Class = TypeVar("_Class", bound=type[Predictive])
 
 
 class RowWise:
-    """Base class of preparations whose `at` JAX can trace, and of which each row depends on itself alone."""
+    """Base class of preparations whose `at` can be traced by JAX, with independent rows."""
 
     def at(self, x: Rows, offset: Rows | None) -> Predictive:
         """Returns the predictive of these rows, in memory."""
         raise NotImplementedError
 
     def room(self, x: PyTree, offset: PyTree, rows: int) -> int:
-        """Returns how many of so many rows there is room for at a time, by shapes alone."""
+        """Returns the number of rows at once that fit in memory, by shapes alone."""
         return rows
 
 
 class _Layout:
-    """How arrays make a preparation: equal where structures are, so that these share their programs."""
+    """The static structure of a preparation; preparations of equal structure share programs."""
 
     def __init__(self, structure: Any) -> None:
         self.structure, self._hash = structure, hash(structure)
@@ -55,7 +55,7 @@ class _Layout:
 
 
 class Opened(NamedTuple):
-    """A preparation as its arrays and its form, with the sizes that are known for rows of a shape."""
+    """A preparation as its arrays and its structure, with cached sizes by shape of rows."""
 
     prepared: RowWise
     leaves: list[Array]
@@ -64,7 +64,7 @@ class Opened(NamedTuple):
 
 
 class _Size(NamedTuple):
-    """What is known of a number of rows: how many there is room for at a time, what each takes, how many are held."""
+    """Cached sizes for a number of rows: rows at once, bytes of a row, and rows in memory."""
 
     room: int
     bytes_of_a_row: int
@@ -72,7 +72,7 @@ class _Size(NamedTuple):
 
 
 def opened(prepared: object) -> Opened | None:
-    """Returns a preparation of which there are programs; None for another one."""
+    """Returns a preparation for programs of padded rows; None where it does not support them."""
     if not isinstance(prepared, RowWise) or is_traced():
         return None
     leaves, structure = jax.tree.flatten(prepared)
@@ -82,13 +82,13 @@ def opened(prepared: object) -> Opened | None:
     try:
         form = _Layout(structure)
         return Opened(prepared, leaves, form, _sizes(form, tuple((leaf.shape, leaf.dtype) for leaf in leaves)))
-    except TypeError:  # an object of somebody's own, which cannot be told from another
+    except TypeError:  # an unhashable object
         return None
 
 
 @functools.lru_cache(maxsize=_KNOWN)
 def _sizes(form: _Layout, kinds: tuple[Hashable, ...]) -> dict[Hashable, _Size | None]:
-    """The sizes of all preparations of a form, which are many where each prediction has a key of its own."""
+    """Returns the cached sizes shared by all preparations of a structure, such as those of different keys."""
     return {}
 
 
@@ -110,7 +110,7 @@ def padded(ready: Opened, x: Rows, offset: Rows | None) -> Predictive | int | No
 
 @functools.partial(jax.jit, static_argnames="form")
 def _predicted(leaves: list[Array], x: Array, offset: Array | None, form: _Layout) -> tuple[Predictive, Array]:
-    """The predictive, and its mean, which is asked for most often."""
+    """Returns the predictive and its mean, the most common member."""
     pred = form.structure.unflatten(leaves).at(x, offset)
     return pred, pred.mean
 
@@ -144,7 +144,7 @@ def _shapes(rows: PyTree, count: int) -> PyTree:
 
 
 class _Padded(NamedTuple):
-    """The blocks of padded rows behind a predictive: asked by programs, of which answers are kept."""
+    """The blocks of padded rows of a predictive, evaluated by programs with cached results."""
 
     parts: list[Predictive]
     total: int
@@ -153,13 +153,13 @@ class _Padded(NamedTuple):
     answers: dict[str, PyTree]  # put together
 
     def joined(self, blocks: list[PyTree], axis: int) -> PyTree:
-        """Returns what the blocks answer as one, without the rows that fill them."""
+        """Joins the results of the blocks, without padded rows."""
         if self.total == self.size:
             return blocks[0]
         return jax.tree.map(lambda *leaves: joined_blocks(leaves, self.total, axis), *blocks)
 
     def ask(self, question: str, arguments: tuple[object, ...], axis: int, columns: PyTree = None) -> PyTree:
-        """Returns the answer to a question of the blocks; columns are cut as the rows are."""
+        """Returns a member of the blocks by name; columns are split like the rows."""
         cut = [()] * len(self.parts) if columns is None else list(padded_blocks((columns,), self.total, self.size))
         blocks = [_answer(part, question, *rows, *arguments) for part, rows in zip(self.parts, cut, strict=True)]
         return self.joined(blocks, axis)
@@ -174,7 +174,7 @@ def _answer(part: Predictive, question: str, *arguments: object) -> PyTree:
 
 
 def _backed(rows: _Padded) -> Predictive:
-    """Returns the predictive of the rows that were asked for; the arrays of its rows are made when they are read."""
+    """Returns the predictive of the original rows; its arrays are created when they are read."""
     first = rows.parts[0]
     pred = object.__new__(type(first))
     fields = _ROW_FIELDS[type(first)]
@@ -184,7 +184,7 @@ def _backed(rows: _Padded) -> Predictive:
 
 
 def by_programs(pred: Any) -> Any:
-    """Returns a predictive that is in memory as one that answers by programs of padded rows."""
+    """Returns a predictive in memory as one evaluated by programs of padded rows."""
     fields = _ROW_FIELDS[type(pred)]
     arrays = {name: getattr(pred, name) for name in fields}
     leaves = jax.tree.leaves(arrays)
@@ -199,7 +199,7 @@ def by_programs(pred: Any) -> Any:
 
 
 def drawn(pred: Predictive, key: RandomKey, n: int, first: Array | int) -> PyTree | None:
-    """Returns draws by a program of padded rows, `[n, N, ...]`; None of a predictive that has none."""
+    """Returns draws by a program of padded rows, `[n, N, ...]`; None for a predictive without one."""
     rows = _rows_behind(pred)
     if rows is None or len(rows.parts) > 1:
         return None
@@ -219,7 +219,7 @@ _OF_TARGETS = {
     "cdf": 0,
     "left_out": 1,
     "by_draw": 1,
-}  # the axis of the rows in the answer
+}  # the axis of the rows in the result
 _OF_NUMBERS = ("_quantile", "_central", "_set")
 
 
@@ -227,7 +227,7 @@ _ROW_FIELDS: dict[type, dict[str, int]] = {}  # the axis of the rows in each arr
 
 
 def compiled_answers(**row_fields: int) -> Callable[[_Class], _Class]:
-    """Makes a predictive, a record of arrays, answer for padded rows by programs; given the axis of rows of each."""
+    """Decorates a predictive so that its methods run as programs of padded rows; given the row axis of its arrays."""
 
     def decorated(cls: _Class) -> _Class:
         _ROW_FIELDS[cls] = row_fields
@@ -236,7 +236,7 @@ def compiled_answers(**row_fields: int) -> Callable[[_Class], _Class]:
             setattr(cls, name, property(_answered(plain.fget, name)))
         for name, axis in _OF_TARGETS.items():
             if not hasattr(cls, name) or (name == "log_prob" and "averaged" in dir(cls)):
-                continue  # `log_prob` looks at what the program averaged
+                continue  # `log_prob` checks the result of the program
             setattr(cls, name, _of_targets(getattr(cls, name), name, axis))
         for name in _OF_NUMBERS:
             setattr(cls, name, _of_numbers(getattr(cls, name), name))
@@ -295,10 +295,10 @@ def _of_numbers(plain: Callable[..., PyTree], name: str) -> Callable[..., PyTree
 
 
 def _row_field(self: Predictive, name: str) -> PyTree:
-    """Returns an array of rows that is read for the first time."""
+    """Returns an array of rows at its first access."""
     rows, fields = vars(self).get("_padded"), _ROW_FIELDS.get(type(self), {})
     if rows is None or name not in fields:
-        return object.__getattribute__(self, name)  # which raises what it raised
+        return object.__getattribute__(self, name)  # raises the original error
     with eval_context():
         value = rows.joined([getattr(part, name) for part in rows.parts], fields[name])
     vars(self)[name] = value

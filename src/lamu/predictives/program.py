@@ -1,4 +1,4 @@
-"""What a NumPyro program says at new arguments: sites that it observed, those derived, and their draws."""
+"""Predictives of NumPyro programs at new arguments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from lamu.typing import Array, Belief, Inputs, Number, Params, RandomKey, Rows, 
 
 __all__ = ["DrawnSite", "ProgramPredictive", "ProgramRule"]
 
-_DRAWS = 4096  # of a site whose quantiles have no closed form, all together
+_DRAWS = 4096  # total draws of a site whose quantiles have no closed form
 _SUPPORTS: tuple[tuple[Any, Support], ...] = (
     (constraints.boolean, supports.TwoClasses()),
     (constraints.nonnegative, supports.PositiveReal(zero=True)),
@@ -41,11 +41,11 @@ _SUPPORTS: tuple[tuple[Any, Support], ...] = (
 class DrawnSite(Predictive):
     r"""One site of a program, \(p(y) = \frac1S \sum_s p(y \mid \theta_s)\), with the distribution of each draw."""
 
-    # What the site's distribution depends on besides θ (a site before it, a category) is drawn with θ.
+    # Other sites that the site's distribution depends on (an earlier site, a category) are drawn with θ.
 
     name: str = static()
     values: Any  # a draw of the site at each draw of θ, `[S, ...]`
-    law: Any  # NumPyro's distribution of each draw, leaves `[S, ...]`; None of a deterministic site
+    law: Any  # NumPyro's distribution of each draw, leaves `[S, ...]`; None for a deterministic site
     source: Any  # the `ProgramPredictive`
     key: Any  # of further draws
 
@@ -87,7 +87,7 @@ class DrawnSite(Predictive):
         return jnp.maximum(_entropy(self.mean, self._has_classes) - self.aleatoric, 0.0)
 
     def log_prob(self, y: Targets) -> Array:
-        # Returns the log density of each row; of a site without rows of all of it, `[1]`.
+        # Returns the log density of each row; for a site without rows the joint one, `[1]`.
         if self.law is None:
             raise TypeError(f"the site {self.name!r} is deterministic and has no density; ask its draws")
         return self.source.log_prob({self.name: y})
@@ -99,11 +99,11 @@ class DrawnSite(Predictive):
             return jnp.mean(self._pooled <= jnp.asarray(y)[None], axis=0, dtype=jnp.result_type(float))
 
     def quantile(self, probability: Number) -> Array:
-        # By bisection where every draw has a distribution function, else of draws.
+        # By bisection where every draw has a distribution function, else from draws.
         if self.support.ordered and self._has_cdf and bool(jnp.all(jnp.isfinite(self.mean + self.variance))):
             return super().quantile(probability)
         if not self.support.ordered:
-            return super().quantile(probability)  # which says why not
+            return super().quantile(probability)  # raises the error
         return jnp.quantile(self._pooled, probability, axis=0, method="nearest" if self._whole else "linear")
 
     def sample(self, key: RandomKey, n: int, first: object = 0) -> Array:
@@ -123,7 +123,7 @@ class DrawnSite(Predictive):
 
     @cached_property
     def _means(self) -> Array:
-        """The mean of each draw's distribution; of classes their probabilities."""
+        """The mean of each draw's distribution; for classes their probabilities."""
         if self.law is None:
             return jnp.asarray(self.values, jnp.result_type(float, self.values.dtype))
         if self._has_classes:
@@ -139,7 +139,7 @@ class DrawnSite(Predictive):
     def _moment(self, exact: Callable[[Any], Any], of_draws: Callable[[Array], Array]) -> Array:
         try:
             found = self._of_laws(exact)
-        except (NotImplementedError, AttributeError):  # NumPyro's ways to say that there is no closed form
+        except (NotImplementedError, AttributeError):  # NumPyro's errors without a closed form
             found = of_draws(jnp.asarray(self._each, jnp.result_type(float)))
         dtype = jnp.result_type(float) if self._whole else self.values.dtype
         return jnp.broadcast_to(found, self.values.shape).astype(dtype)
@@ -157,7 +157,7 @@ class DrawnSite(Predictive):
 
     @cached_property
     def _each(self) -> Array:
-        """Draws of the distribution of each draw of θ, `[draws, S, ...]`."""
+        """Draws from the distribution of each draw of θ, `[draws, S, ...]`."""
         count = max(1, _DRAWS // len(self.values))
         keys = jax.random.split(jax.random.clone(self.key), len(self.values))
         with lenient():
@@ -184,7 +184,7 @@ def _is_categorical(law: Any) -> bool:
 
 
 def _lists(law: Any) -> bool:
-    """Whether a distribution lists its values: categories, and not counts."""
+    """Whether a distribution is over categories, not counts."""
     return type(law).__name__ in ("CategoricalProbs", "CategoricalLogits", "OrderedLogistic")
 
 
@@ -197,14 +197,14 @@ def _entropy(p: Array, classes: bool) -> Array:
 class ProgramPredictive(Predictive):
     """The sites of a program at new arguments, by draws of θ.
 
-    The questions of a predictive are about what the program observed and is not given: of one site an array, of several
-    mappings by name. Where there is none they are about the deterministic sites.
+    Its members are about the observed sites that are not given: an array for one site, mappings by name for several.
+    Where there are none they are about the deterministic sites.
 
     Attributes:
         joint: the program.
-        query: its arguments, and which sites are drawn.
+        query: its arguments, and the sites to draw.
         theta: draws of the latent sites, along a leading axis.
-        key: of what is drawn at them.
+        key: for the draws given θ.
 
     Examples:
         >>> import jax.numpy as jnp, lamu, numpyro, numpyro.distributions as dist
@@ -227,7 +227,7 @@ class ProgramPredictive(Predictive):
 
     @cached_property
     def sites(self) -> dict[str, DrawnSite]:
-        """Every site that is drawn or derived, by name: what was observed, new latents, deterministic sites."""
+        """All drawn or derived sites by name: observed sites, new latents, deterministic sites."""
         found = simulated(self.joint, self.query, self.theta, self._keys(self._count))
         keys = jax.random.split(jax.random.fold_in(jax.random.clone(self.key), 1), len(found))
         return {
@@ -252,7 +252,7 @@ class ProgramPredictive(Predictive):
         return len(jax.tree.leaves(self.theta)[0])
 
     def _keys(self, count: int) -> Any:
-        # As NumPyro has it, which splits no key for one draw.
+        # As in NumPyro, which does not split the key for one draw.
         key = jax.random.clone(self.key)
         return jax.random.split(key, count) if count > 1 else key[None]
 
@@ -294,10 +294,10 @@ class ProgramPredictive(Predictive):
         return self._answer(lambda site: site.epistemic)
 
     def log_prob(self, y: Targets) -> Array:
-        r"""Returns the log density of what the program observed in nats, `[N]`; of several sites together.
+        r"""Returns the log density of the observed sites in nats, `[N]`, for several sites the joint one.
 
         Args:
-            y: values; of several sites a mapping by name. Sites without rows in common are one density, `[1]`.
+            y: values; for several sites a mapping by name. Sites without rows in common are one density, `[1]`.
         """
         values = y if isinstance(y, dict) else {next(iter(self._asked)): y}
         values = {name: jnp.asarray(value) for name, value in values.items()}
@@ -329,7 +329,7 @@ class ProgramPredictive(Predictive):
 
 @record
 class ProgramRule(PredictiveRule):
-    """The rule of NumPyro programs: their sites at new arguments, by draws of the belief."""
+    """The rule of NumPyro programs: draws their sites at new arguments, given draws of the belief."""
 
     def prepare(self, model: Any, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         # Raises a TypeError: a program predicts at arguments, by `predict`.

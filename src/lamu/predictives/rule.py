@@ -1,4 +1,4 @@
-"""A predictive rule: how a belief becomes a predictive."""
+"""Base class of predictive rules."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["PredictiveRule"]
 
 
 class PredictiveRule(ABC):
-    """How a belief becomes a predictive: a rule says what can be done before the inputs are known, and no more."""
+    """Base class of predictive rules, which compute a predictive from a belief; a rule defines `prepare` alone."""
 
     @abstractmethod
     def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
-        """Returns what can be done before the inputs are known (draws of the parameters, a factored precision).
+        """Returns the preparation that does not depend on inputs (draws of the parameters, a factored precision).
 
         Args:
             model: network, likelihood and prior.
             belief: q on all parameters.
             network_state: the network's state.
-            samples: how many draws, where the rule needs draws.
-            key: for the draws; draw i depends on the key and i alone, never on a row or a chunk.
+            samples: the number of draws, where the rule needs draws.
+            key: for the draws; draw i depends on the key and i alone, not on rows or chunks.
         """
 
     def predict(
@@ -38,15 +38,15 @@ class PredictiveRule(ABC):
         key: RandomKey,
         offset: Rows | None = None,
     ) -> Predictive:
-        """Returns the predictive at the inputs, in memory or some rows at a time.
+        """Returns the predictive at the inputs, in memory or in chunks of rows.
 
         Args:
             model: network, likelihood and prior.
             belief: q on all parameters.
             network_state: the network's state.
             x: new inputs `[N, ...]`.
-            samples: how many draws, where the rule needs draws.
+            samples: the number of draws, where the rule needs draws.
             key: for the draws.
-            offset: what is added to f, `[N]` or `[N, outputs]`.
+            offset: the offset added to f, `[N]` or `[N, outputs]`.
         """
         return predictive(self.prepare(model, belief, network_state, samples, key), x, offset)

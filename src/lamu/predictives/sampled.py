@@ -1,4 +1,4 @@
-"""The sampled rule: average the likelihood over draws of the parameters."""
+"""The sampled rule: averages the likelihood over draws of the parameters."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ __all__ = ["DrawnOutputs", "OwnStatistics", "Sampled", "is_certain", "settled_st
 class DrawnOutputs(RowWise):
     """The average of the likelihood over the outputs of draws."""
 
-    model: Target  # what is predicted with
-    draws: tuple[Any, ...]  # what the outputs are made of, in the order in which the function takes it
+    model: Target  # the model
+    draws: tuple[Any, ...]  # the arguments of the outputs' function
     dispersion: Params  # the likelihood's parameters, `[S, ...]`
     # A compiled function of model, draws, x and offset that returns f, `[S, N, K]`.
     outputs: Callable[..., Any] = static()
-    # Whether the draws are random, and not a point or points that stand for themselves.
+    # Whether the draws are random, not points of a discrete belief.
     random: bool = static(default=True)
     log_weights: Any = None  # log w of each draw, `[S]`, normalised; None for equal weights
 
@@ -63,7 +63,7 @@ class Sampled(PredictiveRule):
 
     \[ p(y^*) \approx \frac1S \sum_s p(y^* \mid f(\theta_s, x^*)), \qquad \theta_s \sim q \]
 
-    A weighted ensemble of points is summed exactly, each point with its weight.
+    A weighted ensemble of points is summed exactly.
 
     Examples:
         >>> from lamu.predictives import Sampled
@@ -81,14 +81,14 @@ class Sampled(PredictiveRule):
 
 
 def is_certain(belief: Belief) -> bool:
-    """Whether there is nothing random in what represents the belief."""
+    """Whether the representation of the belief is not random."""
     if isinstance(belief, Product):
         return all(is_certain(factor) for factor in belief.factors.values())
     return is_certain(belief.stacked) if isinstance(belief, Ensemble) else belief.kind == "degenerate"
 
 
 def require_room(belief: Belief, key: RandomKey, samples: int) -> None:
-    """Raises a ValueError where the draws of the parameters cannot be held: every chunk of rows needs all of them."""
+    """Raises a ValueError where the draws of the parameters, which every chunk needs, do not fit in memory."""
     kept, size, weights = _sizes(belief, key, samples)
     fewer = memory.limit() // max(size, 1)
     instead = f"ask for samples={fewer}" if fewer else f"one takes {memory.shown(size)}, so set a higher limit"
@@ -97,7 +97,7 @@ def require_room(belief: Belief, key: RandomKey, samples: int) -> None:
 
 @once_a_shape
 def _sizes(belief: Belief, key: RandomKey, samples: int) -> tuple[int, int, int]:
-    """How many draws there are, the bytes of one, and its numbers."""
+    """Returns the number of draws, the bytes of one, and its number of values."""
     found = jax.tree.leaves(jax.eval_shape(lambda belief, key: belief.draws(key, samples), belief, key))
     kept = max((leaf.shape[0] for leaf in found), default=0)
     numbers = [math.prod(leaf.shape[1:]) for leaf in found]
@@ -111,7 +111,7 @@ def _points(belief: Belief, key: RandomKey) -> Params:
 
 
 def _draws(belief: Belief, key: RandomKey, samples: int) -> Params:
-    """Returns the finite ones of so many draws."""
+    """Returns the finite draws."""
     require_room(belief, key, samples)
     # Draws may be on disk: as an argument of a compiled function all of them would be read.
     return finite_draws((belief.draws if isinstance(belief, Draws) else partial(_drawn, belief))(key, samples))
@@ -124,18 +124,18 @@ def _drawn(belief: Belief, key: RandomKey, samples: int) -> Params:
 
 @jax.jit
 def _outputs(model: Target, network_state: State, draws: Params, x: Array, offset: Array | None) -> Array:
-    # One draw after the other: memory stays that of one pass, and a matrix product fills the cores already.
+    # One draw after the other: memory stays that of one pass, and a matrix product already uses all cores.
     f = lambda params: with_offset(model.outputs(params, network_state, x)[0], offset)
     return jnp.asarray(jax.lax.map(f, draws))
 
 
 @record
 class OwnStatistics(PredictiveRule):
-    """The average of the likelihood over draws of parameters, each with the network state that some rows give it."""
+    """The average of the likelihood over draws of parameters, each with its own batch statistics from some rows."""
 
-    # Batch statistics are of the weights that a run went through; weights drawn around them make other features, whose
-    # means and variances are others. Each draw sees the rows in training mode until the running averages have settled
-    # (50 times, which leaves half a per cent of what was before at a momentum of 0.9).
+    # Batch statistics belong to the weights of the run; drawn weights have features with other means and variances. For
+    # each draw the rows are passed in training mode until the running averages have converged (50 times, which leaves
+    # half a per cent of the old value at a momentum of 0.9).
     #
     # Source: Maddox et al. (2019), algorithm 1, for draws of SWAG.
 
@@ -149,7 +149,7 @@ class OwnStatistics(PredictiveRule):
 
 
 def settled_state(model: Target, params: Params, network_state: State, x: Array, times: int = 50) -> State:
-    """Returns the network's state after it has seen rows in training mode, again and again."""
+    """Returns the network's state after repeated passes over rows in training mode."""
     once = lambda _, state: model.outputs(params, state, x, None, True, None)[1]
     return jax.lax.fori_loop(0, times, once, network_state)
 

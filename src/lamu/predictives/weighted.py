@@ -1,4 +1,4 @@
-"""The predictive of a weighted average, of an ensemble's members or of models: each part may be of another kind."""
+"""Weighted averages of predictives, of an ensemble's members or of models, which may be of different types."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Weighted(AveragedPredictive):
         log_weights: log w, `[parts]`, normalised.
 
     Raises:
-        ValueError: for parts of different tasks, shapes or supports, or as many weights as there are not parts.
+        ValueError: for parts of different tasks, shapes or supports, or another number of weights than parts.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -74,11 +74,11 @@ class Weighted(AveragedPredictive):
         return self.parts[0].support
 
     def each(self, question: Callable[[Any, Any], Array], y: Targets = None) -> Array:
-        """Returns what every part answers, along a new first axis."""
+        """Returns a member of every part, along a new first axis."""
         return jnp.stack([question(part, y) for part in self.parts])
 
     def left_out(self, y: Targets) -> tuple[Array, ...]:
-        """Returns the log of the averaged density without each of a part's draws, a group for each part that draws."""
+        """Returns the log of the averaged density without each of a part's draws, one group a part with draws."""
         groups = [part.left_out(y) for part in self.parts]
         if not any(groups):
             return ()
@@ -100,7 +100,7 @@ class Weighted(AveragedPredictive):
         part_key, draw_key = jax.random.split(key)
         chosen = jax.random.categorical(part_key, jnp.asarray(self.log_weights), shape=(n,))
         keys = jax.random.split(draw_key, len(self.parts))
-        # One part after the other: what is held is what is asked for, however many there are.
+        # One part after the other, so that the memory is that of the result.
         found: Any = None
         for number, (part, k) in enumerate(zip(self.parts, keys, strict=True)):
             drawn = part.sample(k, n, first)
@@ -114,17 +114,17 @@ class Weighted(AveragedPredictive):
 
     @property
     def deferred(self) -> bool:
-        """Whether a part is computed some rows at a time."""
+        """Whether a part is computed in chunks of rows."""
         return any(part.deferred for part in self.parts)
 
     @property
     def rows_at_once(self) -> int:
-        """How many rows each chunk has, where all parts are cut alike."""
+        """The number of rows of each chunk, where all parts have the same chunks."""
         sizes = {part.rows_at_once for part in self.parts}
         return sizes.pop() if len(sizes) == 1 else 0
 
     def chunks(self) -> Iterator[tuple[slice, Predictive]]:
-        """Yields the prediction of some rows after the other, where all parts are cut alike; else of all rows."""
+        """Yields the prediction in chunks of rows, where all parts have the same chunks; else of all rows."""
         if not self.rows_at_once:
             yield slice(0, self.mean.shape[0]), self
             return
@@ -134,13 +134,13 @@ class Weighted(AveragedPredictive):
 
 @record
 class Pooling(PredictiveRule):
-    """The rule of an ensemble: every member predicts by itself, with its own network state, and these are averaged.
+    """The rule of an ensemble: averages the members' predictions, each with its own network state.
 
     The average is by the ensemble's weights.
 
     Attributes:
         base: the members' rule.
-        frozen: weights that every member holds at values of its own, stacked; None where they share the model's.
+        frozen: frozen weights of every member, stacked; None where they share the model's.
 
     Examples:
         >>> from lamu.predictives import Pooling, Sampled
@@ -152,7 +152,7 @@ class Pooling(PredictiveRule):
     frozen: Any = None
 
     def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
-        """Returns every member's own preparation; `samples` is shared out among them."""
+        """Returns every member's preparation; `samples` is divided among them."""
         if not isinstance(belief, Ensemble):
             raise TypeError(f"Pooling() averages an ensemble, not a {type(belief).__name__}; use its own rule")
         each = max(1, samples // belief.count)

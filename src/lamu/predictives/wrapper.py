@@ -1,4 +1,4 @@
-"""Base class of predictives that hold another one: every member is the base's, unless the wrapper says otherwise."""
+"""Wrappers of predictives, and their base class."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ __all__ = ["AtPositions", "Moved", "OfTrials", "PredictiveWrapper", "RescaledPre
 
 
 class PredictiveWrapper(Predictive):
-    """A predictive that holds another one as its `base`, and forwards every member of `Predictive` to it."""
+    """Base class of predictive wrappers: forwards every member of `Predictive` to `base`."""
 
-    # A wrapper overrides what it changes. What `Predictive` derives from other members (standard deviation, interval,
-    # decision, ...) is derived from the wrapper's own. A wrapper whose distribution is another one overrides moments,
-    # `log_prob`, `left_out`, `cdf`, `quantile` and `sample` together; one that holds numbers for each row overrides
-    # `of_rows`, and one whose targets have another shape `target_rows` and `arranged`.
+    # A wrapper overrides the members that it changes. Members that `Predictive` derives from others (standard
+    # deviation, interval, decision, ...) are derived from the wrapper's own. A wrapper with another distribution
+    # overrides moments, `log_prob`, `left_out`, `cdf`, `quantile` and `sample` together; one with numbers for each row
+    # overrides `of_rows`, and one with another shape of targets `target_rows` and `arranged`.
 
     base: Any
 
@@ -71,16 +71,16 @@ class PredictiveWrapper(Predictive):
 
     @property
     def deferred(self) -> bool:
-        """Whether the base is computed some rows at a time."""
+        """Whether the base is computed in chunks of rows."""
         return bool(self.base.deferred)
 
     @property
     def rows_at_once(self) -> int:
-        """How many rows each chunk of the base has."""
+        """The number of rows of each chunk of the base."""
         return self.base.rows_at_once
 
     def chunks(self) -> Iterator[tuple[slice, Predictive]]:
-        """Yields the prediction of some rows after the other, cut as the base is."""
+        """Yields the prediction in the chunks of the base."""
         for rows, part in self.base.chunks():
             yield rows, self.of_rows(rows, part)
 
@@ -88,26 +88,25 @@ class PredictiveWrapper(Predictive):
         """Returns the same wrapper around the base's prediction of some rows.
 
         Args:
-            rows: which.
+            rows: the rows.
             part: the base's prediction of them.
         """
-        wrapper: Any = self  # a record, as every wrapper is
+        wrapper: Any = self  # a record, like every wrapper
         return replace(wrapper, base=part)
 
     def target_rows(self, y: Targets) -> Targets:
-        """Returns targets as the base takes them."""
+        """Returns targets in the form of the base."""
         return y
 
     def arranged(self, values: Array) -> Array:
-        """Returns numbers of the base, one a target, in the shape of the wrapper's."""
+        """Returns values of the base, one a target, in the shape of the wrapper's targets."""
         return values
 
 
 class RescaledPredictive(PredictiveWrapper):
     r"""The distribution of \(a + b\, y^*\), with \(y^*\) of a regression and \(b > 0\), all in the mean's shape."""
 
-    # Of a row that is known to lie in a range (`censored`, or `value` and `upper`) the density is a probability, which
-    # has no unit: it is the base's.
+    # For a censored row (`censored`, or `value` and `upper`) the density is a probability without a unit: the base's.
 
     @property
     def factors(self) -> Array:
@@ -134,16 +133,16 @@ class RescaledPredictive(PredictiveWrapper):
 
     @property
     def aleatoric(self) -> Array:
-        """That of the base, times b²."""
+        """b² times the base's."""
         return self.factors**2 * self.base.aleatoric
 
     @property
     def epistemic(self) -> Array:
-        """That of the base, times b²."""
+        """b² times the base's."""
         return self.factors**2 * self.base.epistemic
 
     def log_prob(self, y: Targets) -> Array:
-        """Returns the log density in nats, `[N]`; of a row that is known to lie in a range the log of a probability."""
+        """Returns the log density in nats, `[N]`; for a censored row the log of a probability."""
         return super().log_prob(y) - self._log_units(y)
 
     def left_out(self, y: Targets) -> tuple[Array, ...]:
@@ -159,13 +158,13 @@ class RescaledPredictive(PredictiveWrapper):
         return jax.vmap(self.forward)(self.base.sample(key, n, first))
 
     def target_rows(self, y: Targets) -> Targets:
-        """Returns the targets of the base, the upper ends of ranges with them."""
+        """Returns the targets of the base, including upper ends of ranges."""
         if isinstance(y, Mapping):
             return {name: self.target_rows(part) if name in ("value", "upper") else part for name, part in y.items()}
         return self.backward(jnp.asarray(y))
 
     def _log_units(self, y: Targets) -> Array:
-        """The logarithm of the Jacobian of each row, `[N]`."""
+        """Returns the log Jacobian of each row, `[N]`."""
         units = jnp.log(self.factors)
         units = units.reshape(len(units), -1).sum(axis=1)
         in_range = jnp.zeros(units.shape, bool)
@@ -202,12 +201,12 @@ class Moved(RescaledPredictive):
 
 @record
 class AtPositions(PredictiveWrapper):
-    r"""\(p(y^* \mid x^*) = \prod_p p(y_p^* \mid x^*)\): means and uncertainties are maps, the density one number a row.
+    r"""\(p(y^* \mid x^*) = \prod_p p(y_p^* \mid x^*)\), with maps as means and one density a row.
 
     Draws of two positions of a row are independent.
 
     Attributes:
-        base: the prediction of `N * positions` rows, the positions of a row one below the other.
+        base: the prediction of `N * positions` rows, with the positions of a row adjacent.
         positions: the shape of the targets of one row.
 
     Examples:
@@ -236,11 +235,11 @@ class AtPositions(PredictiveWrapper):
 
     @property
     def rows_at_once(self) -> int:
-        """How many whole rows each chunk has, where no row is cut; else all are one chunk."""
+        """The number of rows of each chunk, where chunks do not split rows; else all are one chunk."""
         return 0 if self.base.rows_at_once % self._count else self.base.rows_at_once // self._count
 
     def chunks(self) -> Iterator[tuple[slice, Predictive]]:
-        """Yields the prediction of some whole rows after the other, or of all at once."""
+        """Yields the prediction in chunks of whole rows, or of all at once."""
         if not self.rows_at_once:
             yield slice(0, None), self
             return
@@ -248,7 +247,7 @@ class AtPositions(PredictiveWrapper):
             yield slice(rows.start // self._count, rows.stop // self._count), AtPositions(part, self.positions)
 
     def target_rows(self, y: Targets) -> Array:
-        """Returns the targets of all positions, one below the other."""
+        """Returns the targets of all positions as rows."""
         y = jnp.asarray(y)
         return y.reshape(-1, *y.shape[1 + len(self.positions) :])
 
@@ -261,11 +260,11 @@ class AtPositions(PredictiveWrapper):
 
 
 def at_positions(each: Predictive, likelihood: Likelihood) -> Predictive:
-    """Returns the prediction of whole rows, from that of the positions of all rows; as it came where rows have one."""
+    """Returns the prediction of whole rows from that of their positions; unchanged for a single position."""
     return AtPositions(each, likelihood.positions) if isinstance(likelihood, PerPosition) else each
 
 
-_FEW = 1024  # counts whose distribution function is held; not measured
+_FEW = 1024  # counts whose distribution function is stored; not measured
 
 
 @record
@@ -273,7 +272,7 @@ class OfTrials(PredictiveWrapper):
     r"""\(p(y^* \mid n) = \int \mathrm{Binomial}(y^* \mid n, p)\, q(p)\, dp\), with n of each row.
 
     With \(a\) the aleatoric and \(e\) the epistemic variance of one trial, those of n are \(n a\) and \(n^2 e\): the
-    trials of a row share what is not known of its probability. Draws of several rows are independent.
+    trials of a row share the uncertainty about its probability. Draws of several rows are independent.
 
     Attributes:
         base: the prediction of one trial a row.
@@ -309,7 +308,7 @@ class OfTrials(PredictiveWrapper):
 
     @property
     def aleatoric(self) -> Array:
-        """That of as many trials."""
+        """The aleatoric variance of the trials."""
         return self._n * self.base.aleatoric
 
     @property
@@ -350,7 +349,7 @@ class OfTrials(PredictiveWrapper):
             parts = [part.sample(jax.random.clone(key), n, first + rows.start) for rows, part in self.chunks()]
             return jnp.concatenate(parts, axis=1)
         dtype, most = self.base.mean.dtype, int(np.max(self.trials))
-        # Of few counts all at once, since each distribution function costs more than a search among its values.
+        # For few counts all values at once, since a distribution function costs more than a search among its values.
         below = jax.lax.map(self.cdf, jnp.arange(most, dtype=dtype)) if most <= _FEW else None
 
         def draw(key: RandomKey) -> Array:
@@ -373,7 +372,7 @@ class OfTrials(PredictiveWrapper):
 
 
 def with_trials(inputs: Inputs, likelihood: Likelihood) -> tuple[Inputs, Any]:
-    """Returns the inputs of a prediction and the trials of its rows, None where they bring none."""
+    """Returns the inputs of a prediction and the trials of its rows, None where there are none."""
     if not isinstance(inputs, Mapping):
         return inputs, None
     if not likelihood.takes_trials:

@@ -1,15 +1,15 @@
-"""Scores: how good a prediction is. Plain functions of a predictive and the targets, each a number.
+"""Scores of predictions: functions of a predictive and the targets that return a number.
 
-A prediction is what `posterior.predict` returns; of it, the scores read `support` (numbers or classes), `mean`,
+A prediction is the result of `posterior.predict`; the scores use its `support` (numbers or classes), `mean`,
  `std`, `log_prob(y)`, `cdf(y)`, `interval(level)` and `prediction_set(level)`.
 
-A score of a few hundred rows is itself uncertain: `with_error` gives it with its standard error, and `difference`
-compares two predictions of the same rows, pair by pair.
+A score of a few hundred rows is itself uncertain: `with_error` returns it with its standard error, and `difference`
+compares two predictions of the same rows in pairs.
 
-What follows from a prediction is here too: decisions under a utility, and what it costs not to know better
-(`expected_utility` and its neighbours); how strange a row is (`entropy`, `mutual_information`, `least_confidence`,
-`energy`, `mahalanobis`, all higher where stranger); whether new rows are of another kind (`drift`); and how close a
-posterior comes to a reference (`fidelity`).
+Further functions of predictions: decisions under a utility and their regret (`expected_utility` and others);
+out-of-distribution scores of rows (`entropy`, `mutual_information`, `least_confidence`, `energy`, `mahalanobis`, all
+higher for stranger rows); tests of distribution shift (`drift`); and the agreement of a posterior with a reference
+(`fidelity`).
 """
 
 from lamu.scores.calibration import (

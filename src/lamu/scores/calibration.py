@@ -1,4 +1,4 @@
-"""Whether what is said to happen with a probability happens that often."""
+"""Calibration scores, and standard errors of scores."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ class Estimate:
         return f"{self.value:.{decimals}f} ± {self.error:.{decimals}f}"
 
 
-FEWEST_ROWS = 20  # of fewer a calibration error says nothing
+FEWEST_ROWS = 20  # with fewer a calibration error is meaningless
 
-_SAMPLES = 400  # which give a mean to 5 % of its deviation
-_SEED = 0x6C616D75  # unlike the seeds that people take, whose uniform numbers may be the probabilities themselves
-_MOST_SAMPLED = 20_000  # rows, beyond which the sums of bins are as good as normal
+_SAMPLES = 400  # give a mean to 5 % of its deviation
+_SEED = 0x6C616D75  # an unusual seed, since with a common one the probabilities may be the same uniform numbers
+_MOST_SAMPLED = 20_000  # rows, beyond which the sums of bins are practically normal
 
 
 def ece(pred: Prediction, y: Targets, bins: int = 15) -> float:
@@ -89,15 +89,15 @@ def ece(pred: Prediction, y: Targets, bins: int = 15) -> float:
 
     Rows are sorted by the probability of their most probable label and cut into `bins` groups of equal size; acc is the
     fraction of right labels in a group, conf its mean probability (Naeini et al. 2015; equal mass: Nixon et al. 2019).
-    Equal probabilities are never parted, so that the order of the rows does not count. A binary prediction is scored as
-    the two classes that it stands for: its confidence is \(\max(p, 1 - p)\). Small samples bias the score upwards, far
-    above zero for right probabilities too: `ece_if_calibrated` says how far. It is not proper: a constant prediction of
-    the base rates scores zero. Read it beside `nll` or `brier`.
+    Equal probabilities are never split, so that the order of the rows does not matter. A binary prediction is scored as
+    two classes, with the confidence \(\max(p, 1 - p)\). Small samples bias the score upwards, far above zero also for
+    calibrated probabilities: `ece_if_calibrated` returns this bias. It is not proper: a constant prediction of the base
+    rates scores zero. Use it together with `nll` or `brier`.
 
     Args:
         pred: a prediction of classes, or of a binary target.
         y: labels, `[N]`.
-        bins: how many groups.
+        bins: the number of groups.
 
     Returns:
         A difference of probabilities, 0 to 1; lower is better.
@@ -119,17 +119,17 @@ def ece(pred: Prediction, y: Targets, bins: int = 15) -> float:
 
 
 def ece_if_calibrated(pred: Prediction, bins: int = 15) -> Estimate:
-    r"""Returns the calibration error that these probabilities would have if they were right, with its deviation.
+    r"""Returns mean and standard deviation of the calibration error of these probabilities if they are calibrated.
 
-    It is the mean, and the standard deviation, of `ece` over targets drawn from the prediction itself. An `ece` that
-    exceeds it by no more than two deviations is no evidence that the probabilities are wrong.
+    They are computed over targets drawn from the prediction itself. An `ece` that exceeds the mean by at most two
+    standard deviations is no evidence of miscalibration.
 
     Args:
         pred: a prediction of classes, or of a binary target.
-        bins: how many groups, as for `ece`.
+        bins: the number of groups, as for `ece`.
 
     Returns:
-        The mean, its `error` being the standard deviation of the error of one table of as many rows.
+        The mean, with the standard deviation over data sets of this size as `error`.
 
     Raises:
         ValueError: if there is no bin.
@@ -148,7 +148,7 @@ def ece_if_calibrated(pred: Prediction, bins: int = 15) -> Estimate:
 
 
 def calibrated_gap(confidence: np.ndarray, bins: int = 15, weight: np.ndarray | None = None) -> Estimate:
-    """Returns mean and standard deviation of `gap_of_bins` where every row is right with its own probability."""
+    """Returns mean and standard deviation of `gap_of_bins` for calibrated confidences."""
     n, random = len(confidence), np.random.default_rng([_SEED, len(confidence)])
     counts = np.ones(n) if weight is None else weight
     group = _groups(confidence, bins, counts)
@@ -163,12 +163,12 @@ def calibrated_gap(confidence: np.ndarray, bins: int = 15, weight: np.ndarray | 
 
 
 def in_words(name: str, estimate: Estimate) -> str:
-    """Returns a score for a person: a calibration error of too few rows is NaN."""
+    """Returns a score as text: a calibration error of too few rows is NaN."""
     return "too few rows" if name == "ece" and np.isnan(estimate.value) else str(estimate)
 
 
 def verdict(found: Estimate, right: Estimate, rows: int) -> str:
-    """Returns whether a calibration error speaks against the probabilities."""
+    """Returns, in words, whether a calibration error is evidence of miscalibration."""
     chance = found.value <= right.value + 2 * right.error
     return (
         f"right probabilities would have {right.value:.3f} at {rows:,} rows: "
@@ -184,7 +184,7 @@ def confidence_and_right(pred: Prediction, y: Targets) -> np.ndarray:
 
 
 def gap_of_bins(confidence: np.ndarray, right: np.ndarray, bins: int, weight: np.ndarray) -> float:
-    """Returns the mean distance of frequency and confidence over bins of equal mass, which `ece` is."""
+    """Returns the mean distance of frequency and confidence over bins of equal mass, the value of `ece`."""
     gap = np.bincount(_groups(confidence, bins, weight), weights=weight * (right - confidence))
     return float(np.sum(np.abs(gap)) / weight.sum())
 
@@ -195,20 +195,20 @@ def _groups(confidence: np.ndarray, bins: int, weight: np.ndarray) -> np.ndarray
         raise ValueError(f"ece cannot sort rows into {bins} bins; give at least one")
     order = np.argsort(confidence, kind="stable")
     below = np.concatenate([[0.0], np.cumsum(weight[order])])
-    # Equal confidences share the lowest rank.
+    # Equal confidences have the lowest rank of them.
     rank = below[np.searchsorted(confidence[order], confidence, side="left")]
     return np.minimum(rank * bins // below[-1], bins - 1).astype(int)
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """What was said and what happened, by bins of equal width; only bins that hold a row.
+    """Result of `reliability`: predicted probabilities and observed frequencies in the non-empty bins.
 
     Attributes:
-        said: the mean probability in a bin, `[bins]`.
-        happened: the frequency of what it was the probability of, `[bins]`.
-        count: the rows in a bin, `[bins]`.
-        edges: the ends of all bins, empty ones too.
+        said: the mean predicted probability in a bin, `[bins]`.
+        happened: the observed frequency in a bin, `[bins]`.
+        count: the number of rows in a bin, `[bins]`.
+        edges: the edges of all bins, including empty ones.
 
     Examples:
         >>> import numpy as np
@@ -227,18 +227,18 @@ class Reliability:
 
 
 def reliability(pred: Prediction, y: Targets, bins: int = 10) -> Reliability:
-    """Returns how often what is said to happen with a probability happens, the content of a reliability diagram.
+    """Returns observed frequencies by predicted probability, the content of a reliability diagram.
 
-    Of classes it is the most probable label's probability against whether it is the true one; of a binary target the
-    probability of 1 against the target.
+    For classes the probability is that of the most probable label, and the event is that it is the true one; for a
+    binary target they are the probability of 1 and the target.
 
     Args:
         pred: a prediction of classes, or of a binary target.
         y: labels, `[N]`.
-        bins: how many bins of equal width there are between 0 and 1.
+        bins: the number of bins of equal width between 0 and 1.
 
     Returns:
-        The bins that hold a row.
+        The non-empty bins.
 
     Raises:
         ValueError: if the prediction is of a regression, the shapes differ, or there is no bin.
@@ -268,19 +268,19 @@ def reliability(pred: Prediction, y: Targets, bins: int = 10) -> Reliability:
 
 
 def coverage(pred: Prediction, y: Targets, level: float = 0.9) -> float:
-    r"""Returns the fraction of targets inside the region that should hold them with probability `level`.
+    r"""Returns the fraction of targets inside the predictive regions of probability `level`.
 
     \[ \frac1{NK} \sum_{ik} \mathbf 1[l_{ik} \le y_{ik} \le u_{ik}] \]
 
-    The region is the predictive's interval for a regression (each output by itself), its prediction set for classes and
-    for a binary target. A set holds whole classes, so that it may well cover more often than it should. The same holds
-    for intervals of counts, between two whole numbers, both included: they hold the level or more, so that small counts
-    are covered more often than `level` by a right prediction too.
+    The region is the predictive's interval for a regression (each output separately), its prediction set for classes
+    and for a binary target. A set contains whole classes, so that it may cover more often than its level. The same is
+    true for intervals of counts, between two whole numbers, both included: small counts are covered more often than
+    `level` also by a calibrated prediction.
 
     Args:
         pred: a prediction of any task.
         y: targets, `[N]` or `[N, K]`.
-        level: the probability that the regions are made for, between 0 and 1.
+        level: the probability of the regions, between 0 and 1.
 
     Returns:
         A fraction, 0 to 1; best near `level`.
@@ -313,8 +313,8 @@ def covered(pred: Prediction, y: Targets, level: float = 0.9) -> np.ndarray:
     return members[np.arange(len(y)), y.astype(int)].astype(float)
 
 
-# Every score is a statistic of one value a row (for the calibration error, two), so rows are the unit that is drawn. A
-# statistic is given here with its *deviations*, numbers whose squares sum to its squared standard error:
+# Every score is a statistic of one value a row (for the calibration error, two), so rows are the sampling unit. A
+# statistic has *deviations*, numbers whose squares sum to its squared standard error:
 #
 # | score | statistic of the rows' values v | deviations |
 # |---|---|---|
@@ -322,7 +322,7 @@ def covered(pred: Prediction, y: Targets, level: float = 0.9) -> np.ndarray:
 # | rmse | \(\sqrt{\bar v}\), v the squared error | those of \(\bar v\), over \(2 \sqrt{\bar v}\) (delta method) |
 # | ece | bins, see `ece` | \((s_b - \bar s) / \sqrt{B - 1}\) of B bootstrap samples |
 #
-# Deviations of two predictions on the same rows subtract, which makes the error of a paired difference.
+# The differences of two predictions' deviations on the same rows give the error of a paired difference.
 
 
 RESAMPLES = 200
@@ -332,21 +332,21 @@ MOST_RESAMPLED = 10_000  # rows of a bootstrap sample; a standard error falls as
 def with_error(score: Callable[..., float], pred: Prediction, y: Targets, **options: object) -> Estimate:
     """Returns a score with its standard error over the rows.
 
-    The error says how far the score would move with other test rows of the same kind; it does not know how it would
-    move with other training rows, or another seed.
+    The error is that over test rows of the same distribution; it does not include the variation over training sets or
+    seeds.
 
     Args:
         score: a function of this package: `accuracy`, `nll`, `brier`, `ece`, `rmse`, `crps` or `coverage`.
         pred: a prediction.
         y: targets, `[N]` or `[N, K]`; the K outputs of a row count as one observation.
-        **options: those of the score, such as `level`.
+        **options: options of the score, such as `level`.
 
     Returns:
         The score and its standard error: of a mean, by the delta method (`rmse`), or by a bootstrap with a fixed seed
-        (`ece`). Of one row the error is NaN, and so it is where the score of a row is not finite.
+        (`ece`). The error is NaN for one row, and where the score of a row is not finite.
 
     Raises:
-        ValueError: if the score is none of this package, and for what the score refuses.
+        ValueError: if the score is not one of this package, and as the score itself.
 
     Examples:
         >>> import numpy as np
@@ -363,9 +363,9 @@ def with_error(score: Callable[..., float], pred: Prediction, y: Targets, **opti
 def difference(
     score: Callable[..., float], pred: Prediction, reference: Prediction, y: Targets, **options: object
 ) -> Estimate:
-    """Returns how much more one prediction scores than another on the same rows, with the error of the pairs.
+    """Returns the difference of the scores of two predictions on the same rows, with its paired standard error.
 
-    What makes a row hard makes it hard for both, and drops out of the difference: its error is often far below that of
+    The difficulty of a row affects both predictions and cancels in the difference: its error is often far below that of
     either score.
 
     Args:
@@ -373,13 +373,13 @@ def difference(
         pred: a prediction.
         reference: another prediction of the same rows, whose score is subtracted.
         y: targets, `[N]` or `[N, K]`.
-        **options: those of the score.
+        **options: options of the score.
 
     Returns:
         The difference of the scores and its standard error.
 
     Raises:
-        ValueError: if the score is none of this package, and for what the score refuses.
+        ValueError: if the score is not one of this package, and as the score itself.
 
     Examples:
         >>> import numpy as np
@@ -396,13 +396,13 @@ def difference(
 
 
 def rows_of(score: Callable[..., float], pred: Prediction, y: Targets, **options: object) -> np.ndarray:
-    """Returns what a score is a statistic of: one value a row, `[N]`, or two for the calibration error, `[N, 2]`."""
+    """Returns the row values of a score: one a row, `[N]`, or two for the calibration error, `[N, 2]`."""
     form = _form(score)
     return form.rows(pred, y, **{name: value for name, value in options.items() if name in form.of_rows})
 
 
 def estimate(score: Callable[..., float], rows: np.ndarray, weight: Any = None, **options: object) -> Estimate:
-    """Returns a score with its standard error, from the rows' values and what each counts."""
+    """Returns a score with its standard error, from the rows' values and weights."""
     value, deviations = _statistic(score, rows, weight, **options)
     return Estimate(value, _norm(deviations))
 
@@ -413,18 +413,18 @@ class _Form:
 
     rows: Callable[..., np.ndarray]
     statistic: Callable[..., tuple[float, np.ndarray]]
-    of_rows: tuple[str, ...] = ()  # the options that the rows take; the statistic takes the others
+    of_rows: tuple[str, ...] = ()  # the options for the row values; the others are for the statistic
 
 
-# A row of weight two counts twice in a value. Its error takes rows as what is drawn, so that two rows that are copies
-# of each other are no more than one: of equal weights it is that without weights.
+# A row of weight two counts twice in a value. The error treats rows as the sampling unit, so that for equal weights it
+# is that without weights.
 
 
 def _mean(rows: np.ndarray, weight: np.ndarray) -> tuple[float, np.ndarray]:
     rows, weight = rows[weight > 0], weight[weight > 0]
     n = len(rows)
     counts = weight * (n / weight.sum())
-    if not np.isfinite(rows).all():  # a target that the prediction holds impossible, or a mean that is not finite
+    if not np.isfinite(rows).all():  # a target of predicted probability zero, or a mean that is not finite
         return float(sum((rows * counts).tolist())) / n, np.full(1, np.nan)
     value = float(np.average(rows, weights=weight))
     return value, (rows - value) * counts / np.sqrt(n * (n - 1)) if n > 1 else np.full(1, np.nan)

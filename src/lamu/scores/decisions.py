@@ -1,4 +1,4 @@
-"""Decisions: what to do, what it costs not to know better, and when to ask somebody who does."""
+"""Decisions under a utility, their regret, and selective prediction."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ __all__ = [
 
 
 def auroc(known: object, unknown: object) -> float:
-    r"""Returns how often a row of another kind raises more doubt than a known one.
+    r"""Returns the area under the ROC curve: how often an out-of-distribution row has a higher score than a known one.
 
     \[ \frac{1}{N M} \sum_{i=1}^N \sum_{j=1}^M \mathbf 1[u_i < v_j] + \tfrac12 \mathbf 1[u_i = v_j] \]
 
-    the area under the curve of true against false alarms (Hendrycks & Gimpel 2017). The doubt is whatever one chooses:
-    `pred.total` or `pred.epistemic`, or one less the largest probability.
+    as used by Hendrycks & Gimpel (2017). The score may be any measure of uncertainty: `pred.total` or `pred.epistemic`,
+    or one minus the largest probability.
 
     Args:
-        known: doubts u about rows like those of training, `[N]`.
-        unknown: doubts v about rows of another kind, `[M]`.
+        known: scores u of rows like those of training, `[N]`.
+        unknown: scores v of out-of-distribution rows, `[M]`.
 
     Returns:
-        A fraction, 0 to 1: one half where doubt tells nothing, one where it tells all.
+        A fraction, 0 to 1: one half for uninformative scores, one for perfect separation.
 
     Raises:
         ValueError: for arrays that are not one number a row, empty ones, or NaN.
@@ -65,10 +65,10 @@ def auroc(known: object, unknown: object) -> float:
 
 @dataclass(frozen=True)
 class RiskCoverage:
-    """The mean error among the rows about which there is least doubt, for every share of them.
+    """Result of `risk_coverage`: the mean error of the least uncertain rows, for every share of them.
 
     Attributes:
-        share: the share of rows that is kept, `[N]`, rising to one.
+        share: the share of rows that are kept, `[N]`, rising to one.
         risk: their mean error, `[N]`: the fraction of wrong labels, or the mean square in the target's units.
 
     Examples:
@@ -86,14 +86,14 @@ class RiskCoverage:
 
 
 def risk_coverage(pred: Prediction, y: Targets, doubt: Any = None) -> RiskCoverage:
-    """Returns the error among the rows that are kept, where the most doubtful are left to somebody else.
+    """Returns the risk–coverage curve of selective prediction: the error on the rows that are not rejected.
 
-    Rows of equal doubt share their mean error, so that it does not count which of them comes first.
+    Rows of equal uncertainty have their mean error, so that their order does not matter.
 
     Args:
         pred: a prediction of any task; of a regression with one output.
         y: targets, `[N]`.
-        doubt: one number a row, `[N]`, by which rows are ranked; `pred.total` where none is given.
+        doubt: the uncertainty of each row, `[N]`, by which rows are ranked; `pred.total` where None.
 
     Returns:
         Shares and errors.
@@ -123,7 +123,7 @@ def risk_coverage(pred: Prediction, y: Targets, doubt: Any = None) -> RiskCovera
     if ranked.shape != y.shape:
         raise ValueError(f"doubt has the shape {ranked.shape}, and there are {len(y)} rows; give one number a row")
     _, group = np.unique(ranked, return_inverse=True)
-    averaged = (np.bincount(group, weights=error) / np.bincount(group))[group]  # ties share their error
+    averaged = (np.bincount(group, weights=error) / np.bincount(group))[group]  # ties have their mean error
     kept = np.arange(1, len(y) + 1)
     return RiskCoverage(kept / len(y), np.cumsum(averaged[np.argsort(ranked, kind="stable")]) / kept)
 
@@ -134,7 +134,7 @@ def aurc(pred: Prediction, y: Targets, doubt: object = None) -> float:
     Args:
         pred: a prediction of any task; of a regression with one output.
         y: targets, `[N]`.
-        doubt: one number a row, `[N]`; `pred.total` where none is given.
+        doubt: the uncertainty of each row, `[N]`; `pred.total` where None.
 
     Returns:
         An error, in the units of `risk_coverage`; lower is better.
@@ -156,27 +156,27 @@ def aurc(pred: Prediction, y: Targets, doubt: object = None) -> float:
     return float(np.mean(risk_coverage(pred, y, doubt).risk))
 
 
-# A utility u(a, y) says what action a is worth where the target turns out to be y: for classes a table `[actions,
-# classes]`, for regression a function of targets `[draws, N]` that returns `[actions, draws, N]`. For classes every
-# expectation here is a sum over the table, exact; for regression an average over draws of y.
+# A utility u(a, y) is the value of action a if the target is y: for classes a table `[actions, classes]`, for
+# regression a function of targets `[draws, N]` that returns `[actions, draws, N]`. For classes every expectation here
+# is an exact sum over the table; for regression it is an average over draws of y.
 
 
 def expected_utility(pred: Prediction, utility: object, key: RandomKey | None = None, samples: int = 256) -> np.ndarray:
-    r"""Returns what each action is worth on average, \(\bar u_{ia} = E[u(a, y_i)]\).
+    r"""Returns the expected utility of each action, \(\bar u_{ia} = E[u(a, y_i)]\).
 
     Args:
         pred: a prediction of any task.
         utility: a table `[actions, classes]`, or for regression a function of targets `[draws, N]`, which must treat
-            all rows alike, since a large prediction is asked some rows at a time.
-        key: for the draws (regression); a fixed one where none is given, so that a decision can be repeated.
-        samples: how many (regression).
+            all rows alike, since large predictions are evaluated in chunks of rows.
+        key: for the draws (regression); by default a fixed one, so that a decision can be repeated.
+        samples: the number of draws (regression).
 
     Returns:
         `[N, actions]`, in the utility's units.
 
     Raises:
         ValueError: for a table that does not fit the classes.
-        TypeError: for a regression and something that is no function.
+        TypeError: for a regression and a utility that is not a function.
 
     Examples:
         >>> import numpy as np
@@ -195,16 +195,16 @@ def least_expected_loss(pred: Prediction, loss: object, key: RandomKey | None = 
 
     Args:
         pred: a prediction of any task.
-        loss: like a utility, of what an action costs: a table `[actions, classes]`, or a function of targets.
+        loss: the cost of actions, as a utility: a table `[actions, classes]`, or a function of targets.
         key: for the draws (regression).
-        samples: how many (regression).
+        samples: the number of draws (regression).
 
     Returns:
-        Actions, `[N]` of integers; of equal ones the first.
+        Actions, integers `[N]`; the first of equal ones.
 
     Raises:
         ValueError: for a table that does not fit the classes.
-        TypeError: for a regression and something that is no function.
+        TypeError: for a regression and a utility that is not a function.
 
     Examples:
         >>> import numpy as np
@@ -221,17 +221,17 @@ def least_expected_loss(pred: Prediction, loss: object, key: RandomKey | None = 
 def value_of_information(
     pred: Prediction, utility: object, key: RandomKey | None = None, samples: int = 256
 ) -> np.ndarray:
-    r"""Returns what it would be worth to know the target before acting, the value of perfect information.
+    r"""Returns the value of perfect information: the expected gain from knowing the target before acting.
 
     \[ E\big[\max_a u(a, y_i)\big] - \max_a E\big[u(a, y_i)\big] \;\ge\; 0 \]
 
-    It is the expected regret of the best action, and the most that one should pay for an answer.
+    It is the expected regret of the best action, and an upper bound of a reasonable price for the target.
 
     Args:
         pred: a prediction of any task.
         utility: a table `[actions, classes]`, or a function of targets.
         key: for the draws (regression).
-        samples: how many (regression); the best of few draws looks too good, by about one over their number.
+        samples: the number of draws (regression); the maximum over few draws is biased, by about one over their number.
 
     Returns:
         `[N]`, in the utility's units.
@@ -254,22 +254,22 @@ def value_of_information(
 def expected_regret(
     pred: Prediction, utility: object, action: object, key: RandomKey | None = None, samples: int = 256
 ) -> np.ndarray:
-    r"""Returns how much less given actions are worth than the best in hindsight, on average over what may happen.
+    r"""Returns the expected regret of given actions relative to the best action in hindsight.
 
     \[ E\big[\max_b u(b, y_i)\big] - E\big[u(a_i, y_i)\big] \]
 
     Args:
         pred: a prediction of any task.
         utility: a table `[actions, classes]`, or a function of targets.
-        action: the action of each row, `[N]` of integers, or one for all.
+        action: the action of each row, integers `[N]`, or one for all.
         key: for the draws (regression).
-        samples: how many (regression).
+        samples: the number of draws (regression).
 
     Returns:
         `[N]`, in the utility's units.
 
     Raises:
-        ValueError: for an action that the utility does not know.
+        ValueError: for an action that the utility does not have.
 
     Examples:
         >>> import numpy as np
@@ -287,18 +287,18 @@ def expected_regret(
 
 
 def realised_regret(action: object, utility: object, y: Targets) -> np.ndarray:
-    r"""Returns what actions turned out to cost, \(\max_b u(b, y_i) - u(a_i, y_i)\): a score of decisions.
+    r"""Returns the realised regret of actions, \(\max_b u(b, y_i) - u(a_i, y_i)\): a score of decisions.
 
     Args:
-        action: the action of each row, `[N]` of integers.
+        action: the action of each row, integers `[N]`.
         utility: a table `[actions, classes]`, or a function of targets.
-        y: what happened, `[N]`.
+        y: the targets, `[N]`.
 
     Returns:
         `[N]`, in the utility's units; lower is better, zero at best.
 
     Raises:
-        ValueError: for an action that the utility does not know, or of another number than the targets.
+        ValueError: for an action that the utility does not have, or another number of actions than targets.
 
     Examples:
         >>> import numpy as np
@@ -315,18 +315,18 @@ def realised_regret(action: object, utility: object, y: Targets) -> np.ndarray:
 
 
 def with_question(utility: object, cost: float) -> Any:
-    r"""Returns the utility with one action more, the last: to ask a person, who knows, for a price.
+    r"""Returns the utility with an additional last action: asking an expert, at a cost.
 
     \[ u(\mathrm{ask}, y) = \max_a u(a, y) - \mathrm{cost} \]
 
-    A decision asks exactly where `value_of_information` is more than the cost.
+    The optimal decision asks exactly where `value_of_information` exceeds the cost.
 
     Args:
         utility: a table `[actions, classes]`, or for regression a function of targets.
-        cost: what an answer costs, in the utility's units.
+        cost: the cost of an answer, in the utility's units.
 
     Returns:
-        Of the same kind, with one more row.
+        A utility of the same type, with one more row.
 
     Raises:
         ValueError: for a cost that is not positive.

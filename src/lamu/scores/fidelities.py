@@ -1,4 +1,4 @@
-"""How close a posterior comes to a reference: in what it predicts, and in its parameters where they mean something."""
+"""Agreement of a posterior with a reference, in predictions and, where they are identified, in parameters."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def agreement(pred: Prediction, reference: Prediction) -> float:
 
     \[ \frac1N \sum_i \mathbf 1\Big[\arg\max_k p_{ik} = \arg\max_k p^{\mathrm{ref}}_{ik}\Big] \]
 
-    (Izmailov et al. 2021.) Of two equal probabilities the first class counts.
+    (Izmailov et al. 2021.) Of equal probabilities the first class is taken.
 
     Args:
         pred: a prediction of classes, or of a binary target.
@@ -60,7 +60,7 @@ def agreement(pred: Prediction, reference: Prediction) -> float:
 
 
 def agreement_of_rows(pred: Prediction, reference: Prediction) -> np.ndarray:
-    """Returns the share of a row's positions with the same most probable class in both, `[N]`; of one, 1 or 0."""
+    """Returns the share of a row's positions with the same most probable class, `[N]`; 1 or 0 for a single position."""
     p, q = _probabilities("agreement", pred, reference)
     return (np.argmax(p, axis=-1) == np.argmax(q, axis=-1)).reshape(len(p), -1).mean(axis=1)
 
@@ -118,13 +118,14 @@ def wasserstein(pred: Prediction, reference: Prediction, panels: int = 64) -> fl
 
     \[ \frac1{NK} \sum_{ik} \int |F_{ik}(z) - F^{\mathrm{ref}}_{ik}(z)|\,dz \]
 
-    the mean distance over which probability must be moved to make one of the other. The integral is taken by
-    Gauss–Legendre, eight nodes in each of `panels` equal panels, over ten standard deviations about both means.
+    the mean distance over which probability must be moved to turn one distribution into the other. The integral is
+    computed by Gauss–Legendre, eight nodes in each of `panels` equal panels, over ten standard deviations about both
+    means.
 
     Args:
         pred: a prediction of a regression, in memory.
         reference: a prediction of the same rows.
-        panels: how finely the distribution functions are resolved.
+        panels: the number of panels, which resolve the distribution functions.
 
     Returns:
         A distance in the target's units; lower is closer.
@@ -163,27 +164,27 @@ def wasserstein_of_rows(pred: Prediction, reference: Prediction, panels: int = 6
 
 
 def _cdf_at(pred: Prediction, points: np.ndarray) -> Array:
-    """Returns F at many targets of every row, `[points, ...]`, some rows at a time where the prediction is large."""
+    """Returns F at many targets of every row, `[points, ...]`, in chunks of rows where the prediction is large."""
     z = jnp.asarray(points, pred.mean.dtype)
     if isinstance(pred, Predictive) and pred.deferred:
         return jnp.concatenate([cdf_at(part, z[:, rows]) for rows, part in pred.chunks()], axis=1)
     return cdf_at(pred, z)
 
 
-_DRAWS = 4000  # whose mean is known to 1.6 % of a deviation
+_DRAWS = 4000  # give a mean to 1.6 % of a deviation
 
 
 @dataclass(frozen=True)
 class Moments:
-    r"""Moments of a posterior's parameters beside those of a reference, one number a coordinate.
+    r"""Moments of a posterior's parameters compared with those of a reference, one number a coordinate.
 
     Attributes:
         names: the coordinates.
-        shift: how far the mean is off, in the reference's standard deviations.
-        spread: the standard deviation over the reference's.
-        mean_errors: how far the mean is off in standard errors, those of both sides' draws together.
-        square_errors: the same of the mean square about the reference's mean.
-        effective: the reference's effective number of draws; infinite where it is not known by draws.
+        shift: the error of the mean, in the reference's standard deviations.
+        spread: the standard deviation divided by the reference's.
+        mean_errors: the error of the mean, in standard errors of both posteriors' draws together.
+        square_errors: the same for the mean square about the reference's mean.
+        effective: the reference's effective number of draws; infinite where it does not consist of draws.
 
     Examples:
         >>> import numpy as np
@@ -207,13 +208,13 @@ class Moments:
 
     @property
     def bound(self) -> float:
-        """What the largest error of as many exact ones exceeds once in a hundred times (Bonferroni)."""
+        """The bound that the largest error exceeds with probability 0.01 for exact moments (Bonferroni)."""
         from scipy.stats import norm
 
         return float(norm.ppf(1 - 0.01 / 2 / (2 * len(self.names))))
 
     def __str__(self) -> str:
-        """Two lines: how far off, and whether draws can tell."""
+        """Two lines: the errors, and whether they are significant."""
         worst = int(np.argmax(np.abs(self.shift)))
         verdict = "within" if self.largest <= self.bound else "beyond"
         return (
@@ -226,17 +227,18 @@ class Moments:
 
 @dataclass(frozen=True)
 class Fidelity:
-    """How close a posterior comes to a reference; what does not apply is None.
+    """Result of `fidelity`; attributes that do not apply are None.
 
     Attributes:
         agreement: the fraction of rows with the same most probable class.
-        total_variation: of the class probabilities, the mean over rows.
-        wasserstein: of the predicted distributions, the mean over rows, in the reference's standard deviations.
-        level: that of the regions.
-        coverage: the probability that the reference gives to the posterior's regions, the mean over rows.
-        own_coverage: the same of the reference's own regions, which is the level but for the coarseness of sets.
-        nll: the posterior's negative log likelihood less the reference's, in nats a row, pair by pair.
-        moments: of the parameters.
+        total_variation: the distance of the class probabilities, the mean over rows.
+        wasserstein: the distance of the predicted distributions, the mean over rows, in the reference's standard
+            deviations.
+        level: the level of the regions.
+        coverage: the probability of the posterior's regions under the reference, the mean over rows.
+        own_coverage: the same for the reference's own regions: the level, except for the coarseness of sets.
+        nll: the posterior's negative log likelihood minus the reference's, in nats a row, paired.
+        moments: the moments of the parameters.
 
     Examples:
         >>> from lamu.scores import Estimate, Fidelity
@@ -256,7 +258,7 @@ class Fidelity:
     moments: Moments | None = None
 
     def __str__(self) -> str:
-        """A line for everything that is known."""
+        """One line for each figure."""
         regions = f"held by {self.level:.0%} regions"
         lines = [
             ("agreement of labels", self.agreement),
@@ -279,29 +281,29 @@ def fidelity(
     level: float = 0.9,
     key: RandomKey | None = None,
 ) -> Fidelity:
-    r"""Returns how close a posterior comes to a reference, for instance to long chains of the same model.
+    r"""Compares a posterior with a reference, for instance long chains of the same model.
 
     Predictions at the inputs are compared row by row: agreement and total variation for classes (Izmailov et al. 2021);
     for regression the Wasserstein-1 distance \(\int |F - F_{\mathrm{ref}}|\,dy\) over the reference's standard
-    deviation. The coverage is what the reference says about the posterior's intervals or sets, without any targets.
-    Each comes with its standard error over rows.
+    deviation. The coverage is the probability of the posterior's intervals or sets under the reference, without
+    targets. Each figure has its standard error over rows.
 
-    Parameters are compared where they mean the same on both sides: in a network that is linear in them, or a density
-    (`lamu.LogDensity`). Units of a hidden layer may be swapped, and their moments tell nothing; there `moments` is
-    None. Errors of moments are in standard errors, with the effective number of the draws of chains; a belief that is
-    not made of draws is drawn from 4,000 times.
+    Parameters are compared where they are identified: in a network that is linear in them, or a density
+    (`lamu.LogDensity`). Units of a hidden layer may be permuted, so that their moments are meaningless; there `moments`
+    is None. Errors of moments are in standard errors, with the effective number of draws of chains; from other beliefs
+    4,000 draws are taken.
 
     Args:
-        posterior: what is judged.
-        reference: what it is compared with, of a model with the same targets.
-        x: inputs `[N, ...]` at which predictions are compared; None for a density, which predicts nothing.
+        posterior: the posterior to judge.
+        reference: the reference posterior, of a model with the same targets.
+        x: inputs `[N, ...]` at which predictions are compared; None for a density, which has no predictions.
         y: targets, for the difference of log likelihoods.
-        samples: draws a prediction; the total variation of two predictions from S draws each is not below their noise.
+        samples: draws a prediction; the total variation of two predictions is at least the noise of their draws.
         level: of the regions.
-        key: for draws of the parameters; a fixed one where none is given.
+        key: for draws of the parameters; by default a fixed one.
 
     Returns:
-        The record, which prints as a few lines.
+        The figures, which print as a few lines.
 
     Raises:
         ValueError: if there is nothing to compare, or the tasks differ.
@@ -340,12 +342,12 @@ def fidelity(
 
 
 def moments(posterior: Posterior, reference: Posterior, key: RandomKey | None = None) -> Moments:
-    """Returns moments of a posterior's parameters beside those of a reference about the same parameters.
+    """Compares moments of a posterior's parameters with those of a reference about the same parameters.
 
     Args:
-        posterior: what is judged.
-        reference: what it is compared with.
-        key: for draws of beliefs that are not made of draws; a fixed one where none is given.
+        posterior: the posterior to judge.
+        reference: the reference posterior.
+        key: for draws from beliefs that do not consist of draws; by default a fixed one.
 
     Raises:
         ValueError: if the parameters of the two differ in names or shapes.
@@ -401,7 +403,7 @@ def _coordinates(posterior: Posterior, key: RandomKey) -> tuple[tuple[str, ...],
 
 
 def _effective(values: np.ndarray, independent: np.ndarray | None) -> np.ndarray:
-    """Returns the effective number of draws, `[D]`; all of them where a belief was drawn from independently."""
+    """Returns the effective number of draws, `[D]`; the number of draws where they are independent."""
     from numpyro.diagnostics import effective_sample_size
 
     count = values.shape[0] * values.shape[1]
@@ -421,7 +423,7 @@ def _errors(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndar
 
 
 def _held(reference: Prediction, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
-    """Returns the probability that the reference gives to intervals, the mean over a row's outputs, `[N]`."""
+    """Returns the probability of intervals under the reference, the mean over a row's outputs, `[N]`."""
     ends = (np.asarray(reference.cdf(jnp.asarray(end, reference.mean.dtype)), float) for end in (lower, upper))
     below, above = ends
     return by_row(above - below)

@@ -1,4 +1,4 @@
-"""Out-of-distribution scores of rows."""
+"""Out-of-distribution scores of rows, and tests of distribution shift."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ __all__ = [
 ]
 
 
-# The features are what the last layer reads. The outputs are linear in its weights, so that the gradient of an output
-# by them is the features themselves, for any network that says which weights its head has.
+# The features are the inputs of the last layer. The outputs are linear in its weights, so that the gradient of an
+# output with respect to them is the features, for any network that declares its head.
 
 
 @dataclass(frozen=True)
 class Mahalanobis:
-    r"""Normal distributions of the features, one a class, with a covariance in common.
+    r"""Normal distributions of the features, one a class, with a common covariance.
 
     Attributes:
-        posterior: whose mean makes features of inputs.
+        posterior: the posterior, whose mean computes the features.
         centres: \(\mu_c\), `[classes, D]`; one for a regression.
         root: a matrix R with \(R R^\top = \Sigma^{-1}\), `[D, D]`.
-        columns: which numbers of the head's gradient vary, and are features, `[D]`.
+        columns: the entries of the head's gradient that are features, `[D]`.
 
     Examples:
         >>> import numpy as np
@@ -61,7 +61,7 @@ class Mahalanobis:
         r"""Returns \(\min_c (\phi - \mu_c)^\top \Sigma^{-1} (\phi - \mu_c)\), `[N]`; higher is stranger.
 
         Args:
-            x: inputs `[N, ...]`. Rows like those of training have the mean D, the number of features, at most.
+            x: inputs `[N, ...]`. For rows like those of training the mean is at most D, the number of features.
         """
         return self.distances(_features(self.posterior, x)[:, self.columns]).min(axis=1)
 
@@ -76,14 +76,14 @@ class Mahalanobis:
 
 
 def mahalanobis(posterior: Posterior, x: Inputs, y: Targets) -> Mahalanobis:
-    r"""Returns what scores inputs by the distance of their features from those of training rows.
+    r"""Fits a Mahalanobis score: the distance of the features of inputs from those of training rows.
 
     \[ \mu_c = \frac1{N_c} \sum_{y_i = c} \phi_i, \qquad \Sigma = \frac1N \sum_c \sum_{y_i = c}
        (\phi_i - \mu_c)(\phi_i - \mu_c)^\top \]
 
-    with φ what the head reads at the posterior's mean, and Σ shrunk towards its mean variance (Ledoit & Wolf 2004), so
-    that it can be inverted where there are more features than rows. One forward pass a row, and one gradient of the
-    head; the cube of the number of features once.
+    with φ the inputs of the head at the posterior's mean, and Σ shrunk towards its mean variance (Ledoit & Wolf 2004),
+    so that it can be inverted with more features than rows. It takes one forward pass and one gradient of the head a
+    row, and the cube of the number of features once.
 
     Args:
         posterior: of any task, with one mode. A regression has one centre.
@@ -91,13 +91,13 @@ def mahalanobis(posterior: Posterior, x: Inputs, y: Targets) -> Mahalanobis:
         y: their targets, `[N]`.
 
     Returns:
-        What scores other inputs, with `.score(x)`.
+        The score, with `.score(x)` for other inputs.
 
     Raises:
-        ValueError: for too few rows, or a head that reads nothing that varies.
+        ValueError: for too few rows, or a head with constant features.
         AttributeError: for a belief with several modes; score its members.
 
-    Source: Lee, Lee, Lee & Shin (2018), of the last layer alone.
+    Source: Lee, Lee, Lee & Shin (2018), for the last layer alone.
 
     Examples:
         >>> import lamu, numpy as np
@@ -125,7 +125,7 @@ def mahalanobis(posterior: Posterior, x: Inputs, y: Targets) -> Mahalanobis:
         label = np.unique(y, return_inverse=True)[1]
     centres = np.stack([features[label == c].mean(axis=0) for c in range(label.max() + 1)])
     away = features - centres[label]
-    # Features differ in scale: shrunk are their correlations.
+    # Features differ in scale, so their correlations are shrunk.
     scale = np.sqrt(np.mean(away**2, axis=0))
     scale = np.where(scale > 0, scale, np.ptp(features, axis=0))  # constant within every class
     correlation, _ = ledoit_wolf(away / scale, assume_centered=True)
@@ -165,7 +165,7 @@ def _gradients(model: Any, state: State, free: object, held: object, outputs: in
 
     def of_row(row: Array) -> Array:
         leaves = jax.tree.leaves(jax.grad(first)(free, row))
-        # A dense head has a column of weights for each output: the others' are zero.
+        # A dense head has a column of weights for each output: the gradients of the others are zero.
         return jnp.concatenate(
             [(leaf[..., 0] if leaf.shape[-1:] == (outputs,) else leaf).reshape(-1) for leaf in leaves]
         )
@@ -173,8 +173,8 @@ def _gradients(model: Any, state: State, free: object, held: object, outputs: in
     return jax.vmap(of_row)(x)
 
 
-# All of them are higher for rows that are further from the training distribution, so that `auroc(score of known rows,
-# score of unknown rows)` is above one half where a score separates the two.
+# All scores are higher for rows further from the training distribution, so that
+# `auroc(score of known rows, score of unknown rows)` is above one half where a score separates the two.
 #
 # | score | of | high where |
 # |---|---|---|
@@ -195,7 +195,7 @@ def entropy(pred: Prediction) -> np.ndarray:
         Nats, `[N]`, from 0 to log K; higher is stranger.
 
     Raises:
-        ValueError: for a regression, whose `pred.variance` tells the same.
+        ValueError: for a regression; use `pred.variance`.
 
     Examples:
         >>> import numpy as np
@@ -210,9 +210,9 @@ def entropy(pred: Prediction) -> np.ndarray:
 
 
 def mutual_information(pred: Prediction) -> np.ndarray:
-    r"""Returns what the target would tell about the parameters, \(H[\bar p_i] - E_q H[p_i(\theta)]\).
+    r"""Returns the mutual information of target and parameters, \(H[\bar p_i] - E_q H[p_i(\theta)]\).
 
-    Zero for a point, which has no doubt about its parameters (Houlsby et al. 2011, "BALD").
+    It is zero for a point belief (Houlsby et al. 2011, "BALD").
 
     Args:
         pred: a prediction of classes, or of a binary target.
@@ -221,7 +221,7 @@ def mutual_information(pred: Prediction) -> np.ndarray:
         Nats, `[N]`; higher is stranger.
 
     Raises:
-        ValueError: for a regression, whose `pred.epistemic` tells the same, as a variance.
+        ValueError: for a regression; use `pred.epistemic`, a variance.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -249,7 +249,7 @@ def least_confidence(pred: Prediction) -> np.ndarray:
     Raises:
         ValueError: for a regression.
 
-    Source: Hendrycks & Gimpel (2017), with the sign turned.
+    Source: Hendrycks & Gimpel (2017), with the opposite sign.
 
     Examples:
         >>> import numpy as np
@@ -275,7 +275,7 @@ def energy(
         x: inputs `[N, ...]`.
         temperature: T.
         samples: draws of the parameters.
-        key: for the draws; the posterior's own where none is given.
+        key: for the draws; the posterior's own where None.
 
     Returns:
         Logits' units, `[N]`; higher is stranger.
@@ -319,17 +319,17 @@ def _probabilities(score: str, pred: Prediction) -> np.ndarray:
     return np.asarray(pred.support.probabilities(np.asarray(pred.mean, float)))
 
 
-# No targets are needed: what is compared is the distribution of what the model says about the rows.
+# No targets are needed: the distributions of the predictions are compared.
 
 
 @dataclass(frozen=True)
 class Drift:
-    """What a test of two samples found.
+    """Result of a two-sample test.
 
     Attributes:
-        names: what was compared.
-        statistics: how far apart the two samples are, one number a name.
-        p_values: the probability of statistics as large or larger between samples of one distribution.
+        names: the compared quantities.
+        statistics: the distances of the two samples, one number a name.
+        p_values: the probabilities of statistics as large or larger for samples of one distribution.
         level: the probability of a false alarm over all names together.
 
     Examples:
@@ -347,12 +347,12 @@ class Drift:
 
     @property
     def p_value(self) -> float:
-        """The smallest p value times their number (Bonferroni), one at most."""
+        """The smallest p value times their number (Bonferroni), at most one."""
         return float(min(1.0, self.p_values.min() * len(self.p_values)))
 
     @property
     def found(self) -> bool:
-        """Whether there is drift, at the level."""
+        """Whether there is significant drift, at the level."""
         return self.p_value < self.level
 
     def __str__(self) -> str:
@@ -365,7 +365,7 @@ class Drift:
 
 
 def drift(reference: object, new: object, level: float = 0.05) -> Drift:
-    r"""Returns whether new rows are predicted otherwise than those of a reference, by Kolmogorov–Smirnov tests.
+    r"""Tests whether predictions of new rows differ in distribution from a reference, by Kolmogorov–Smirnov tests.
 
     \[ D = \sup_z |\hat F_{\mathrm{reference}}(z) - \hat F_{\mathrm{new}}(z)| \]
 
@@ -373,11 +373,11 @@ def drift(reference: object, new: object, level: float = 0.05) -> Drift:
     probability, the entropy and, where it is not zero, the mutual information; for regression mean, standard deviation
     and, where it is not zero, the variance of the mean.
 
-    The reference rows must be held out: on training rows a model is surer than on new ones of the same kind.
+    The reference rows must be held out: on training rows a model is more certain than on new ones of the same kind.
 
     Args:
         reference: a prediction of held-out rows of the known kind, or an array `[N]` or `[N, D]` of quantities.
-        new: one of the rows in question, of the same kind.
+        new: a prediction, or an array, of the new rows.
         level: the probability of a false alarm.
 
     Returns:
@@ -409,22 +409,22 @@ def drift(reference: object, new: object, level: float = 0.05) -> Drift:
 def kernel_drift(
     reference: object, new: object, level: float = 0.05, permutations: int = 500, seed: int = 0, most: int = 1000
 ) -> Drift:
-    r"""Returns whether new rows are predicted otherwise, by one test of all quantities at once.
+    r"""Tests whether predictions of new rows differ in distribution, by one kernel test of all quantities.
 
     The statistic is the squared maximum mean discrepancy between the samples,
 
     \[ \widehat{\mathrm{MMD}}^2 = \frac{1}{n^2} \sum_{ij} k(u_i, u_j) + \frac{1}{m^2} \sum_{ij} k(v_i, v_j)
        - \frac{2}{n m} \sum_{ij} k(u_i, v_j), \qquad k(u, v) = e^{-\|u - v\|^2 / 2 h^2} \]
 
-    of the quantities of `drift`, each over its standard deviation, with h the median distance. Its p value is that of a
-    test of permutations, exact for any sample size. It sees changes in how quantities depend on each other, which
-    `drift` does not. Time and memory grow with the square of the rows.
+    of the quantities of `drift`, each divided by its standard deviation, with h the median distance. Its p value is
+    that of a permutation test, exact for any sample size. Unlike `drift` it detects changes in the dependence between
+    quantities. Time and memory grow with the square of the rows.
 
     Args:
         reference: as for `drift`.
         new: as for `drift`.
         level: the probability of a false alarm.
-        permutations: how many; the smallest p value is one over their number plus one.
+        permutations: the number of permutations; the smallest p value is one over their number plus one.
         seed: of the permutations.
         most: rows of each sample that are used, the first ones of a shuffle.
 

@@ -41,10 +41,10 @@ _NEEDS = {
 
 
 def target(score: str, pred: Prediction, y: Targets, has_classes: bool | None = None) -> np.ndarray:
-    """Returns the targets as a NumPy array, if the score is for this prediction and these targets are its own."""
-    # `ValueError`: if the prediction is of another kind, the shapes differ, there are no rows, a target is unknown
-    # (NaN, masked), or a label is no class of the prediction. A target of shape `[N, 1]` against a mean of shape `[N]`
-    # would otherwise broadcast to `[N, N]` unseen.
+    """Checks a prediction and targets for a score, and returns the targets as a NumPy array."""
+    # `ValueError`: if the prediction is of another kind, the shapes differ, there are no rows, a target is missing
+    # (NaN, masked), or a label is not a class of the prediction. A target of shape `[N, 1]` with a mean of shape `[N]`
+    # would otherwise silently broadcast to `[N, N]`.
     y = value_of(y)
     if has_classes is not None and pred.support.has_classes is not has_classes:
         raise ValueError(f"{score} is for {_NEEDS[has_classes]}, and this prediction's task is {pred.support.task!r}")
@@ -68,7 +68,7 @@ def target(score: str, pred: Prediction, y: Targets, has_classes: bool | None = 
 
 
 def row_counts(weight: object, rows: int) -> np.ndarray:
-    """Returns what each row counts, `[N]`; ones where no weights are given."""
+    """Returns the weight of each row, `[N]`; ones where no weights are given."""
     counts = np.ones(rows) if weight is None else np.asarray(weight, float)
     if counts.shape != (rows,) or not (counts.min() >= 0 and counts.max() > 0):
         raise ValueError(f"weight={weight!r} does not fit; give {rows} weights, not negative nor all zero")
@@ -84,7 +84,7 @@ def _require_known(score: str, y: np.ndarray) -> None:
 
 
 def _require_classes(score: str, y: np.ndarray, count: int) -> None:
-    """Labels that were not numbered from zero would be scored as those of other classes."""
+    """Raises a ValueError for labels not numbered from zero, which would be scored as other classes."""
     other = np.unique(y[(y != np.floor(y)) | (y < 0) | (y >= count)])
     if other.size:
         raise ValueError(
@@ -99,7 +99,7 @@ def by_row(values: np.ndarray) -> np.ndarray:
 
 
 def nodes_at_once(nodes: int, numbers: int) -> int:
-    """Returns at how many nodes of a quadrature there is room for all rows at once; groups of one size compile once."""
+    """Returns the number of quadrature nodes that fit in memory for all rows; groups of one size compile once."""
     most = int(np.clip(memory.budget() // (32 * max(numbers, 1)), 8, nodes))
     return 2 ** int(np.log2(most)) if most < nodes else nodes
 
@@ -109,7 +109,7 @@ def accuracy(pred: Prediction, y: Targets) -> float:
 
     \[ \frac1N \sum_i \mathbf 1[\hat y_i = y_i], \qquad \hat y_i = \arg\max_k p_{ik} \]
 
-    For a binary target the label is one where \(p_i > 1/2\). Of equally probable classes the first counts.
+    For a binary target the label is one where \(p_i > 1/2\). Of equally probable classes the first is taken.
 
     Args:
         pred: a prediction of classes, or of a binary target.
@@ -146,8 +146,8 @@ def brier(pred: Prediction, y: Targets) -> float:
     \[ \text{classes: } \frac1N \sum_i \sum_k (p_{ik} - \mathbf 1[y_i = k])^2, \qquad
        \text{binary: } \frac1N \sum_i (p_i - y_i)^2 \]
 
-    The sum over classes is Brier's own (1950, eq. 2), so that two classes score twice what the same prediction scores
-    as a binary one, by the convention of scikit-learn too.
+    The sum over classes is Brier's own (1950, eq. 2), so that the score with two classes is twice that of the same
+    binary prediction, which is also scikit-learn's convention.
 
     Args:
         pred: a prediction of classes, or of a binary target.
@@ -219,10 +219,10 @@ def nll(pred: Prediction, y: Targets) -> float:
 
     Args:
         pred: a prediction of any task.
-        y: targets, `[N]` or `[N, K]`; the density of a row with several outputs is their joint one.
+        y: targets, `[N]` or `[N, K]`; the density of a row is the joint one of its outputs.
 
     Returns:
-        Nats an example, for a density in the target's original units; lower is better.
+        Nats a row, for a density in the target's original units; lower is better.
 
     Raises:
         ValueError: if the shapes differ.
@@ -250,16 +250,16 @@ def crps(pred: Prediction, y: Targets, panels: int = 64) -> float:
 
     \[ \frac1{NK} \sum_{ik} \int_{-\infty}^{y_{ik}} F_{ik}(z)^2 dz + \int_{y_{ik}}^{\infty} (1 - F_{ik}(z))^2 dz \]
 
-    (Matheson & Winkler 1976; Gneiting & Raftery 2007, eq. 20.) Each integral is taken by Gauss–Legendre, eight nodes
-    in each of `panels` equal panels, from the target out to ten predictive standard deviations around the mean, or to
-    the end of the support. Of whole numbers, where F is constant in between, they are the sums
-    \(\sum_k (F(k) - 1[k \ge y])^2\) of as many terms, exact up to 32 `panels` on either side of the target; of more,
-    groups are taken at their middle.
+    (Matheson & Winkler 1976; Gneiting & Raftery 2007, eq. 20.) Each integral is computed by Gauss–Legendre, eight nodes
+    in each of `panels` equal panels, from the target to ten predictive standard deviations around the mean, or to the
+    end of the support. For whole numbers, where F is piecewise constant, they are the sums \(\sum_k (F(k) - 1[k \ge
+    y])^2\), exact up to 32 `panels` terms on either side of the target; beyond that, groups are evaluated at their
+    middle.
 
     Args:
         pred: a prediction of a regression, whose `cdf(z)` takes z in the shape of the targets and can be traced by JAX.
         y: targets, `[N]` or `[N, K]`; several outputs are scored one by one and averaged.
-        panels: how finely F is resolved; a panel should not be much wider than F's steepest rise.
+        panels: the number of panels, which should not be much wider than F's steepest rise.
 
     Returns:
         A score in the target's units, the absolute error where F is a point; lower is better.
@@ -283,14 +283,14 @@ def crps(pred: Prediction, y: Targets, panels: int = 64) -> float:
 def crps_of_rows(pred: Prediction, y: Targets, panels: int = 64) -> np.ndarray:
     """Returns the score of each row, the mean of its outputs', `[N]`, whose mean is `crps`."""
     y = target("crps", pred, y, has_classes=False)
-    # A deferred prediction is asked some rows at a time: the quadrature holds hundreds of numbers a row.
+    # A deferred prediction is evaluated in chunks of rows, as the quadrature takes hundreds of numbers a row.
     parts = pred.chunks() if isinstance(pred, Predictive) else [(slice(None), pred)]
     return np.concatenate([by_row(_integrals(part, y[rows], panels)) for rows, part in parts])
 
 
 def _integrals(pred: Prediction, y: np.ndarray, panels: int) -> np.ndarray:
     mean, std = np.asarray(pred.mean, float), np.asarray(pred.std, float)
-    # Beyond the ends of the support there is nothing, and a jump at an end stays outside of the quadrature.
+    # The integrals stop at the ends of the support, and a jump at an end is outside of the quadrature.
     below = np.maximum(np.minimum(y, mean - 10.0 * std), pred.support.lower) - y
     above = np.minimum(np.maximum(y, mean + 10.0 * std), pred.support.upper) - y
     # Predictives are arguments of a compiled function, so that chunks of one shape compile once; others are constants.
@@ -317,7 +317,7 @@ def integrated(
     unit: np.ndarray,
     weight: np.ndarray,
 ) -> np.ndarray:
-    """Returns the integral of a function of nodes `[nodes, ...]` at first + unit · step, some nodes at a time."""
+    """Returns the integral of a function of nodes `[nodes, ...]` at first + unit · step, in chunks of nodes."""
     at_once, total = nodes_at_once(len(unit), first.size), np.zeros_like(step)
     for start in range(0, len(unit), at_once):
         some = slice(start, start + at_once)
@@ -327,14 +327,14 @@ def integrated(
 
 
 def gauss_legendre(y: np.ndarray, length: np.ndarray, sign: float, panels: int) -> tuple[np.ndarray, ...]:
-    """First target and step of every row, and nodes and weights in units of the step."""
+    """Returns first target and step of every row, and nodes and weights in units of the step."""
     nodes, weights = np.polynomial.legendre.leggauss(8)
     unit = ((np.arange(panels)[:, None] + (nodes[None] + 1.0) / 2.0) / panels).ravel()
     return y, sign * length, unit, np.tile(weights / 2.0 / panels, panels)
 
 
 def _whole_numbers(y: np.ndarray, length: np.ndarray, sign: float, panels: int) -> tuple[np.ndarray, ...]:
-    """The same for F that is constant from a whole number to the next: each is a node, or the middle one of a group."""
+    """Returns the same for F constant between whole numbers: each is a node, or the middle of a group."""
     number = 2 ** int(np.ceil(np.log2(np.clip(np.max(length), 1.0, 32.0 * panels))))  # few lengths, each compiled once
     size = 2.0 * np.ceil(np.maximum(length / number - 1.0, 0.0) / 2.0) + 1.0  # odd, so that the middle is whole
     # Upwards from y itself, downwards from y − 1.

@@ -1,4 +1,4 @@
-"""How likely rows are under a model of rows."""
+"""Log densities, bounds and evidence of rows under a model."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-_ACCEPTED = 0.65  # the share of accepted paths that step sizes are tuned to
+_ACCEPTED = 0.65  # the share of accepted paths to which step sizes are tuned
 
 
 def annealed_importance(
@@ -56,8 +56,8 @@ def annealed_importance(
        z_t \sim K_t(\cdot \mid z_{t-1}), \qquad \hat p(y) = \frac1C \sum_c w_c \]
 
     where \(K_t\) is a Hamiltonian transition that leaves \(q^{1 - \beta_t} p(y, \cdot)^{\beta_t}\) invariant. The
-    estimate of p(y) is unbiased, hence that of log p(y) low on average, by less the more temperatures there are. The
-    step size of each temperature is tuned to 65 % of accepted paths in a first pass, whose chains are thrown away.
+    estimate of p(y) is unbiased, hence that of log p(y) is low on average, by less with more temperatures. The step
+    size of each temperature is tuned to 65 % of accepted paths in a first pass, whose chains are discarded.
 
     Args:
         joint: p(y, z) of the row, a `lamu.latent.Joint`.
@@ -66,7 +66,7 @@ def annealed_importance(
         temperatures: T, with β spaced by a sigmoid between −4 and 4.
         chains: C.
         steps: leapfrog steps a transition.
-        step_size: where the tuning starts.
+        step_size: the initial step size for the tuning.
 
     Raises:
         ValueError: for fewer than two temperatures or chains, or no step.
@@ -89,7 +89,7 @@ def annealed_importance(
             raise ValueError(f"{name}={value!r} cannot anneal; give at least {least}")
     ends = jax.nn.sigmoid(jnp.linspace(-4.0, 4.0, temperatures))
     betas = (ends - ends[0]) / (ends[-1] - ends[0])
-    # One program of all rows where joint and belief are arrays to JAX; else they are a part of the program.
+    # One program for all rows where joint and belief are pytrees; else they are constants of the program.
     arrays = all(isinstance(leaf, jax.Array | np.ndarray | int | float) for leaf in jax.tree.leaves((joint, start)))
     whole = lambda key, betas, size: _log_weights(joint, start, key, betas, size, chains, steps)
     program = partial(_compiled, joint, start, chains=chains, steps=steps) if arrays else jax.jit(whole)
@@ -104,7 +104,7 @@ def _log_weights(
     joint: Any, start: Belief, key: RandomKey, betas: Array, step_size: Array, chains: int, steps: int
 ) -> Array:
     """Returns log w of every chain, `[chains]`."""
-    from lamu.mcmc.hamiltonian import Phase, leapfrog  # here: the other scores do not wait for samplers
+    from lamu.mcmc.hamiltonian import Phase, leapfrog  # imported here, as the other scores need no samplers
 
     like = jax.eval_shape(start.sample, key)
     unravel = tree.ravel(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like))[1]
@@ -156,7 +156,7 @@ _compiled = partial(jax.jit, static_argnames=("chains", "steps"))(_log_weights)
 
 
 def mean_log_prob(posterior: Posterior, rows: Data, samples: int = 128, key: RandomKey | None = None) -> Estimate:
-    r"""Returns the average log density of rows, held out ones to compare models, with its standard error over rows.
+    r"""Returns the average log density of rows, for model comparison on held-out rows, with its standard error.
 
     \[ \frac1N \sum_i \log \frac1S \sum_s w_{is} \]
 
@@ -170,7 +170,7 @@ def mean_log_prob(posterior: Posterior, rows: Data, samples: int = 128, key: Ran
         key: for the draws; the posterior's own where None.
 
     Returns:
-        Nats a row; the error holds the spread of the rows and the noise of the draws.
+        Nats a row; the error includes the spread of the rows and the noise of the draws.
 
     Raises:
         TypeError: for a model whose rows have no density.
@@ -194,11 +194,11 @@ def row_log_prob(posterior: Posterior, rows: Data, samples: int = 128, key: Rand
     \[ \log \hat p = \log \frac1S \sum_s w_s, \qquad
        \mathrm{se}^2 = \frac{1}{S (S - 1)} \sum_s \Big(\frac{w_s}{\bar w} - 1\Big)^2 \]
 
-    to first order in the spread of the weights, which is honest where the weights have a variance. Where they may have
-    none (a Pareto k above 0.5, of the row or in the median of all, or an error above a half), which is so of rows
-    unlike those that the encoder has learned from and of encoders that are too narrow, the row gets a proposal of its
-    own: half the encoder's belief, and half a t distribution about the mode of \(\log p(y, z)\), with the curvature
-    there. Where that does not help either (k above 0.7), the error is infinite, and a warning counts these rows.
+    to first order in the spread of the weights, which is valid where the weights have a variance. Where they may not (a
+    Pareto k above 0.5, of the row or in the median of all, or an error above a half), as for rows unlike those of
+    training and for too narrow encoders, the row gets its own proposal: half the encoder's belief, and half a t
+    distribution about the mode of \(\log p(y, z)\), with the curvature there. Where k is still above 0.7, the error is
+    infinite, and a warning counts these rows.
 
     Args:
         posterior: of a `lamu.Graph`.
@@ -207,7 +207,7 @@ def row_log_prob(posterior: Posterior, rows: Data, samples: int = 128, key: Rand
         key: for the draws; the posterior's own where None.
 
     Raises:
-        TypeError: for a model that is no graph, or whose rows have no density.
+        TypeError: for a model that is not a graph, or whose rows have no density.
         ValueError: for fewer than two samples.
 
     Source: Owen (2013), Monte Carlo theory, methods and examples, section 9.2; Hesterberg (1995), Weighted average
@@ -221,7 +221,7 @@ def row_log_prob(posterior: Posterior, rows: Data, samples: int = 128, key: Rand
         >>> lamu.scores.row_log_prob(posterior, {"y": jnp.eye(5)}, samples=16).error.shape
         (5,)
     """
-    from lamu.latent.row_proposals import weighed_rows  # here: the other scores do not wait for graphs
+    from lamu.latent.row_proposals import weighed_rows  # imported here, as the other scores need no graphs
 
     graph = _graph(posterior)
     if samples < 2:
@@ -231,24 +231,24 @@ def row_log_prob(posterior: Posterior, rows: Data, samples: int = 128, key: Rand
 
 
 def mean_bound(posterior: Posterior, rows: Data, samples: int = 16, key: RandomKey | None = None) -> Estimate:
-    r"""Returns the average bound of rows, as the model's locals have it, with its standard error over rows.
+    r"""Returns the average evidence lower bound of rows, by the model's local beliefs, with its standard error.
 
     \[ \frac1N \sum_i E_{q(\theta)}\big[\mathcal L(y_i; \theta)\big] \le \frac1N \sum_i \log p(y_i) \]
 
-    with one draw of θ a sample (of a point always the same), and of what is random in the bound. It is what training
-    maximises, no likelihood: `mean_log_prob` estimates that.
+    with one draw of θ (for a point always the same) and of the bound's randomness a sample. It is the objective of
+    training, not a likelihood: `mean_log_prob` estimates that.
 
     Args:
         posterior: of a `lamu.Graph`.
         rows: data, arrays by name.
-        samples: over how many estimates of the bound each row is averaged.
+        samples: the number of estimates of the bound that are averaged for each row.
         key: for the draws; the posterior's own where None.
 
     Returns:
-        Nats a row; the error holds the spread of the rows and the noise of the draws.
+        Nats a row; the error includes the spread of the rows and the noise of the draws.
 
     Raises:
-        TypeError: for a model that is no graph.
+        TypeError: for a model that is not a graph.
         ValueError: for fewer than two rows, or no sample.
 
     Source: Kingma & Welling (2014), equation 3.
@@ -286,7 +286,7 @@ def _average(values: np.ndarray) -> Estimate:
 
 
 def _graph(posterior: Posterior) -> Graph:
-    from lamu.graphs.graph import Graph  # here: the other scores do not wait for graphs
+    from lamu.graphs.graph import Graph  # imported here, as the other scores need no graphs
 
     if not isinstance(posterior.model, Graph):
         raise TypeError(f"rows have latents in a lamu.Graph, and this is the posterior of {posterior.model.name}")
@@ -296,12 +296,12 @@ def _graph(posterior: Posterior) -> Graph:
 def amortisation_gap(
     posterior: Posterior, rows: Data, key: RandomKey, steps: int = 50, rate: float = 0.1, samples: int = 16
 ) -> Estimate:
-    r"""Returns by how much steps on every row's own belief raise its bound, with the standard error over rows.
+    r"""Returns the amortisation gap: the gain of the bound by steps on every row's belief, with its standard error.
 
     \[ \frac1N \sum_i \mathcal L(y_i; q_i^*) - \mathcal L(y_i; q(\cdot \mid y_i)) \]
 
-    Beliefs of all amortised latents are refined, θ is at the belief's mean. A large gap says that a wider encoder or
-    `lamu.latent.Refined` will raise the bound; what is left between the bound and `mean_log_prob` is the family's.
+    Beliefs of all amortised latents are refined, with θ at the belief's mean. If the gap is large, a wider encoder or
+    `lamu.latent.Refined` will raise the bound; the remaining difference to `mean_log_prob` is due to the family.
 
     Args:
         posterior: of a `lamu.Graph` with `Amortised` locals that are mean-field.
@@ -309,7 +309,7 @@ def amortisation_gap(
         key: for the draws.
         steps: natural-gradient steps a row.
         rate: of the steps.
-        samples: draws of a bound a row.
+        samples: the number of draws of a bound a row.
 
     Returns:
         Nats a row.
@@ -327,7 +327,7 @@ def amortisation_gap(
         >>> lamu.scores.amortisation_gap(posterior, {"y": jnp.eye(5)}, jax.random.key(0), steps=20).value > 0
         True
     """
-    from lamu.graphs.graph import Graph  # here: the other scores do not wait for graphs
+    from lamu.graphs.graph import Graph  # imported here, as the other scores need no graphs
     from lamu.graphs.queries import expected_statistics
     from lamu.latent import Amortised, Refined
 
@@ -345,7 +345,7 @@ def amortisation_gap(
 
 @partial(jax.jit, static_argnames="samples")
 def _gaps(graph: Graph, refined: Graph, statistics: Any, batch: Batch, key: RandomKey, samples: int) -> Array:
-    """Returns by how much refined beliefs raise the bound of every row, `[N]`."""
+    """Returns the gain of the bound of every row by refined beliefs, `[N]`."""
 
     def bounds(graph: Graph) -> Array:
         one = lambda key: graph.at_values().row_bounds(statistics, batch, key=key)
@@ -359,13 +359,13 @@ def elbo(posterior: Posterior, data: Data, samples: int = 64, key: RandomKey | N
 
     \[ \mathcal L = E_q\big[\log p(D \mid \theta) + \log p(\theta) - \log q(\theta)\big] \le \log p(D) \]
 
-    at temperature one. Learned dispersions are a point: their prior is in it, and no entropy.
+    at temperature one. Learned dispersions are a point: their prior enters the bound, without an entropy.
 
     Args:
-        posterior: one whose belief about the weights has a density: any variational recipe's, or Laplace's.
-        data: what it was fitted to: `(x, y)` or a mapping, as `lamu.fit` takes it.
-        samples: how many draws.
-        key: for the draws; the posterior's own where none is given.
+        posterior: a posterior whose belief has a density: that of any variational recipe, or Laplace's.
+        data: the data that it was fitted to, `(x, y)` or a mapping, as `lamu.fit` takes it.
+        samples: the number of draws.
+        key: for the draws; the posterior's own where None.
 
     Returns:
         Nats, a sum over the rows.
@@ -404,11 +404,11 @@ def elbo(posterior: Posterior, data: Data, samples: int = 64, key: RandomKey | N
 
 
 def evidence(posterior: Posterior, data: Data) -> Estimate:
-    """Returns the log evidence in nats where the posterior knows it, and else its lower bound.
+    """Returns the log evidence in nats where the posterior has it, else its lower bound.
 
     Args:
         posterior: a posterior.
-        data: what it was fitted to.
+        data: the data that it was fitted to.
 
     Raises:
         TypeError: where there is neither.
