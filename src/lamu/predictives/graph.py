@@ -125,7 +125,7 @@ class DrawnVariable(Predictive):
         values[~np.asarray(self.observed)] = np.ravel(found)
         return jax.device_put(values)
 
-    def sample(self, key: RandomKey, n: int, first: Array | int = 0) -> Array:
+    def sample(self, key: RandomKey, n: int, first: Number = 0) -> Array:
         # Returns n draws of the rows, `[n, N, ...]`: a draw of the latents, then the missing entries given it.
         by_program = drawn(self, key, n, first)
         if by_program is not None:
@@ -261,7 +261,7 @@ class DrawnRows(Predictive):
             for name, part in self.variables.items()
         }
 
-    def sample(self, key: RandomKey, n: int, first: object = 0) -> Targets:
+    def sample(self, key: RandomKey, n: int, first: Number = 0) -> Targets:
         # Returns n draws by name; variables of a row come of the same draw of its latents.
         repeated = lambda value: jnp.broadcast_to(jnp.asarray(value), (n, *jnp.shape(value)))
         return self._asked(lambda part: part.sample(jax.random.clone(key), n, first), repeated)

@@ -19,7 +19,7 @@ from lamu import memory
 from lamu.compile_once import is_traced
 from lamu.predictives.interface import Predictive
 from lamu.row_blocks import block, filled, is_spread, joined_blocks, ladder, padded_blocks
-from lamu.typing import Array, PyTree, RandomKey, Rows
+from lamu.typing import Array, Number, PyTree, RandomKey, Rows
 
 __all__ = ["MOST", "Opened", "RowWise", "by_programs", "compiled_answers", "drawn", "opened", "padded"]
 
@@ -198,7 +198,7 @@ def by_programs(pred: Any) -> Any:
     return _backed(_Padded([part], count, size, {}, {}))
 
 
-def drawn(pred: Predictive, key: RandomKey, n: int, first: Array | int) -> PyTree | None:
+def drawn(pred: Predictive, key: RandomKey, n: int, first: Number) -> PyTree | None:
     """Returns draws by a program of padded rows, `[n, N, ...]`; None for a predictive without one."""
     rows = _rows_behind(pred)
     if rows is None or len(rows.parts) > 1:
@@ -207,7 +207,7 @@ def drawn(pred: Predictive, key: RandomKey, n: int, first: Array | int) -> PyTre
 
 
 @functools.partial(jax.jit, static_argnames="n")
-def _drawn(part: Predictive, key: RandomKey, n: int, first: Array | int) -> PyTree:
+def _drawn(part: Predictive, key: RandomKey, n: int, first: Number) -> PyTree:
     return part.sample(key, n, first)
 
 
