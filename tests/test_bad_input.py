@@ -162,6 +162,16 @@ def test_strings_are_no_data():
         read_rows((X, 1j * Y))
 
 
+def test_a_third_array_and_a_number_for_a_key_are_told_from_batches_and_keys(fitted):
+    with pytest.raises(TypeError, match=r"data is a tuple of 3 arrays; give \(x, y\), .*\"weight\": weight"):
+        read_rows((X, Y, np.ones(4)))
+    for call in (lambda: fitted.posterior.sample(7, 2), lambda: fitted.posterior.predict(X, key=7)):
+        with pytest.raises(TypeError, match=r"key=7 is no random key; give one, for instance jax.random.key\(7\)"):
+            call()
+    with pytest.raises(TypeError, match=r"posteriors is one Posterior; give a list"):
+        lamu.merge(fitted.posterior, fitted.posterior)
+
+
 def test_what_other_libraries_call_otherwise_is_pointed_to(fitted):
     for owner, names in (
         (fitted, ("predict", "predict_proba", "sample", "save", "score")),

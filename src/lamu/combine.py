@@ -63,6 +63,8 @@ def merge(posteriors: Sequence[Posterior], prior: Prior | None = None, temperatu
         >>> float(whole.alpha), float(whole.beta)
         (5.0, 2.0)
     """
+    if isinstance(posteriors, Posterior):
+        raise TypeError("posteriors is one Posterior; give a list, for instance lamu.merge([first, second])")
     if not posteriors:
         raise ValueError("there is no posterior to merge; give at least one")
     first, beliefs = posteriors[0], [additive(posterior) for posterior in posteriors]

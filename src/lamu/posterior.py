@@ -155,9 +155,16 @@ class Posterior:
                     from lamu.predictives.program import ProgramRule  # imported here, as it imports NumPyro
 
                     rule = ProgramRule()
-                key = self._again() if key is None else key
+                key = self._key(key)
                 pred = rule.predict(self.model, self.belief, self.network_state, x, samples, key, offset)
             return pred if trials is None else predictives.OfTrials(pred, jnp.asarray(trials))
+
+    def _key(self, key: RandomKey | None) -> RandomKey:
+        """Returns the given random key, or the posterior's own."""
+        if key is None:
+            return self._again()
+        _require_key(key)
+        return key
 
     def _again(self) -> RandomKey:
         # A clone, because JAX's check for reused keys would refuse this intended reuse.
@@ -192,7 +199,7 @@ class Posterior:
         Raises:
             TypeError: for a model that is not a graph.
         """
-        key = self._again() if key is None else key
+        key = self._key(key)
         return self.model.local_beliefs(self.belief, self.model.rows(rows), samples, key)
 
     def log_prob(self, rows: object, samples: int | None = None, key: RandomKey | None = None) -> Any:
@@ -219,7 +226,7 @@ class Posterior:
             samples = 128 if self.model.draws_latents else 32
         if samples < 1:
             raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one")
-        key, batch = self._again() if key is None else key, self.model.rows(rows).full()
+        key, batch = self._key(key), self.model.rows(rows).full()
         if samples < FEWEST_WEIGHTS or not self.model.draws_latents:
             return self.model.row_log_prob(self.belief, batch, samples, key)
         from lamu.latent.row_proposals import weighed_rows  # imported here, as most models draw no latents
@@ -236,6 +243,7 @@ class Posterior:
         Raises:
             ValueError: where the draws take more than `lamu.memory.limit()` together.
         """
+        _require_key(key)
         leaves = jax.tree.leaves(jax.eval_shape(self.belief.sample, key))
         size = memory.bytes_of(leaves)
         numbers = sum(math.prod(leaf.shape) for leaf in leaves)
@@ -377,6 +385,12 @@ def _with_offset(x: Inputs, offset: Any) -> tuple[Inputs, Any]:
         raise ValueError("the inputs bring an offset, and offset= is another; give one of them")
     rest = {name: part for name, part in x.items() if name != "offset"}
     return (rest["x"] if set(rest) == {"x"} else rest), x["offset"]
+
+
+def _require_key(key: object) -> None:
+    if not hasattr(key, "dtype"):
+        seed = key if isinstance(key, int) else 0
+        raise TypeError(f"key={key!r} is no random key; give one, for instance jax.random.key({seed})")
 
 
 def _checked_offset(offset: object, x: Inputs) -> Any:

@@ -113,6 +113,11 @@ def read(data: Data, columns: tuple[str, ...] | None = None) -> Arrays | Stream:
         )
     if parts_of(data) is not None:
         return Arrays.to_fit(aligned(data, columns))
+    if isinstance(data, tuple) and data and all(map(_is_array, data)):  # otherwise each would be read as a batch
+        raise TypeError(
+            f"data is a tuple of {len(data)} arrays; give (x, y), and what else a row brings by name, for instance "
+            '{"x": x, "y": y, "weight": weight}'
+        )
     if isinstance(data, Iterable) and not _is_array(data):
         return Stream(data, columns)
     raise TypeError(

@@ -57,7 +57,8 @@ def told(belief: Any, name: str) -> Any:
     """Returns a belief's attribute for each number of θ; an AttributeError for beliefs with several modes."""
     if inspect.getattr_static(belief, name, None) is None:
         raise AttributeError(
-            f"a {type(belief).__name__} may have several modes, and has no {name}; use predict or .draws(key, n)"
+            f"a {type(belief).__name__} may have several modes, and has no {name}; use predict, or take it over the "
+            "numbers of posterior.samples or posterior.sample(key, n)"
         )
     return getattr(belief, name)
 
