@@ -16,7 +16,7 @@ import pytest
 import lamu
 from lamu import graphs
 from lamu.dtype_policy import lenient
-from lamu.families import MultivariateNormal
+from lamu.families import GaussianChain, MultivariateNormal
 from lamu.families.normal_wishart import swept
 from lamu.graphs.expressions import Environment
 from lamu.graphs.statistics import Vectors
@@ -35,6 +35,13 @@ def test_a_batch_of_small_matrices_calls_nothing(function) -> None:
     first, outer = jnp.ones((50, 4)), jnp.broadcast_to(-jnp.eye(4), (50, 4, 4))
     text = jax.jit(jax.vmap(function)).lower(first, outer).compile().as_text()
     assert "lapack" not in text
+
+
+def test_a_series_does_not_factor_all_times_twice_at_once() -> None:
+    """`interval` of a graph with a series of 144 times of 13 numbers never came back on two cores."""
+    values = jnp.ones((9, 5)), jnp.broadcast_to(-jnp.eye(5), (9, 5, 5)), 0.1 * jnp.ones((8, 5, 5))
+    text = jax.jit(lambda *values: GaussianChain.from_natural(values, None)).lower(*values).compile().as_text()
+    assert "getrf" not in text
 
 
 @pytest.mark.parametrize("size", [1, 5, 32, 33])

@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_449, 74_000),
+    "lines": (101_447, 74_000),
     "files": (409, 330),
-    "lines of code": (49_543, 36_000),
-    "lines of code, core": (33_121, 25_000),
+    "lines of code": (49_542, 36_000),
+    "lines of code, core": (33_120, 25_000),
     "lines of code, graphs": (7_738, 6_000),
     "lines of code, tables": (8_684, 5_000),
     "lines of code, outside of the library": (0, 0),

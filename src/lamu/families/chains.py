@@ -22,7 +22,7 @@ from lamu.families.exponential import (
     symmetric,
     total,
 )
-from lamu.families.normal_wishart import MultivariateNormal, logdet, outer, product, transpose
+from lamu.families.normal_wishart import MultivariateNormal, logdet, outer, product, swept, transpose
 from lamu.families.probabilities import Categorical
 from lamu.record import record
 from lamu.typing import Array, Belief, Numeric, Params, PyTree, RandomKey, Statistics
@@ -222,7 +222,9 @@ class GaussianChain(SeriesFamily):
 
         def leaf(linear: Array, diagonal: Array, coupling: Array, length: Array) -> tuple[Array, Array, Array]:
             g, Q = cls._eliminated(linear, diagonal, coupling, length)
-            return _solution(Q, g), jnp.linalg.solve(Q[..., 1:, :, :], transpose(coupling)), Q
+            # Two calls of LAPACK for all times, neither of which waits for the other, may wait for ever on two cores.
+            inverse = -swept(symmetric(Q))[0]
+            return product(inverse, g), inverse[..., 1:, :, :] @ transpose(coupling), Q
 
         b, A, Q = apart(leaf, 3, *values, _lengths_of(values, given))
         return cls(b, A, Q, given)
@@ -405,10 +407,6 @@ def _above_rounding(remaining: Array, whole: Array) -> Array:
     # A diffuse start under a series without observations is the difference of two precisions that agree in all digits.
     least = 4 * jnp.finfo(whole.dtype).eps * jnp.diagonal(whole)
     return remaining + jnp.diag(jax.lax.stop_gradient(jnp.maximum(least - jnp.diagonal(remaining), 0.0)))
-
-
-def _solution(matrix: Array, vector: Array) -> Array:
-    return jnp.linalg.solve(matrix, vector[..., None])[..., 0]
 
 
 # | on paper | in code |
