@@ -20,17 +20,17 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_447, 74_000),
+    "lines": (101_581, 74_000),
     "files": (409, 330),
-    "lines of code": (49_542, 36_000),
-    "lines of code, core": (33_120, 25_000),
+    "lines of code": (49_635, 36_000),
+    "lines of code, core": (33_213, 25_000),
     "lines of code, graphs": (7_738, 6_000),
     "lines of code, tables": (8_684, 5_000),
     "lines of code, outside of the library": (0, 0),
-    "docstring lines a line of code": (0.493, 0.5),
+    "docstring lines a line of code": (0.492, 0.5),
     "import lines a line of code": (0.175, 0.15),
-    "`Any` a thousand lines of code": (39.5, 40),
-    "`isinstance` a thousand lines of code": (25.2, 14),
+    "`Any` a thousand lines of code": (39.4, 40),
+    "`isinstance` a thousand lines of code": (25.3, 14),
     "abstract bases": (44, 30),
     "names of classes in two files": (21, 0),
 }

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.stats import norm, t
+from scipy.stats import gamma, norm, t
 
 import lamu
 from lamu.families import Gamma, Point, Product
@@ -18,7 +19,7 @@ from lamu.families.matrix_normal import NoiseScale
 from lamu.likelihoods import Gaussian
 from lamu.networks import MLP, Linear
 from lamu.operators import Dense
-from lamu.predictives import Linearised, Sampled
+from lamu.predictives import Linearised, Sampled, TangentDraws
 from lamu.priors import Normal
 
 NEW = np.array([[0.0, 0.0], [1.5, -1.0], [-4.0, 2.0]])
@@ -127,6 +128,70 @@ def test_the_linearised_rule_of_a_noise_with_a_gamma_precision_is_students_t(out
     np.testing.assert_allclose(np.asarray(pred.aleatoric).reshape(2, outputs), share * expected.var(), rtol=1e-9)
 
 
+def _gamma_table(rows: int) -> tuple[np.ndarray, np.ndarray]:
+    x = table(rows, 5)[0]
+    random = np.random.default_rng(rows)
+    return x, np.exp(0.4 + x @ [0.6, -0.4]) * random.gamma(2.0, size=rows) / 2.0
+
+
+def test_a_dispersion_of_few_rows_is_integrated_over_as_a_quadrature_over_all_unknowns_does() -> None:
+    """A slope, an intercept and the shape of a gamma regression, by a grid over the three."""
+    x, y = _gamma_table(10)
+    x = x[:, :1]
+    model = lamu.Model(Linear(), lamu.likelihoods.Gamma(), Normal(1.0))
+    posterior = lamu.fit(model, (x, y), lamu.algorithms.laplace(), steps=200, batch_size=10).posterior
+    bias, slope, log_shape = np.meshgrid(
+        *[np.linspace(*ends, 61) for ends in ((-2, 3), (-2, 2), (-3, 4))], indexing="ij"
+    )
+    f, shape = bias[..., None] + slope[..., None] * x[:, 0], np.exp(log_shape)[..., None]
+    density = gamma.logpdf(y, shape, scale=np.exp(f) / shape).sum(axis=-1) + norm.logpdf(log_shape, 0, 3)
+    density += norm.logpdf(bias) + norm.logpdf(slope)
+    p = np.exp(density - density.max()) / np.exp(density - density.max()).sum()
+    shape_mean = float(np.sum(p * log_shape))
+    shape_std = float(np.sqrt(np.sum(p * (log_shape - shape_mean) ** 2)))
+    mean, std = posterior.mean["likelihood"]["log_shape"], posterior.std["likelihood"]["log_shape"]
+    np.testing.assert_allclose(mean, shape_mean, atol=0.1 * shape_std)
+    np.testing.assert_allclose(std, shape_std, rtol=0.05)
+    bias_std = np.sqrt(np.sum(p * bias**2) - np.sum(p * bias) ** 2)
+    np.testing.assert_allclose(posterior.std["network"]["layers"][0]["bias"], bias_std, rtol=0.1)
+    evidence = density.max() + np.log(np.exp(density - density.max()).sum() * (5 / 60) * (4 / 60) * (7 / 60))
+    np.testing.assert_allclose(posterior.evidence, evidence, atol=0.25)
+    ends = posterior.predict(np.array([[0.5]])).interval(0.9)
+    scale = np.exp(bias + slope * 0.5 - log_shape)
+    inside = np.sum(
+        p * (gamma.cdf(ends[1], shape[..., 0], scale=scale) - gamma.cdf(ends[0], shape[..., 0], scale=scale))
+    )
+    assert abs(inside - 0.9) < 0.02, inside  # .83 at the mode of the shape
+
+
+@pytest.mark.parametrize(
+    "name", ["student_t", pytest.param("zero_inflated_negative_binomial", marks=pytest.mark.stress)]
+)
+def test_what_is_known_of_a_dispersion_is_asked_drawn_and_saved_like_other_beliefs(name: str, tmp_path: Path) -> None:
+    x, y = _gamma_table(12)
+    posterior = lamu.regression(x, np.round(2 * y), name)
+    (log_dispersion,) = posterior.std["likelihood"].values()
+    assert float(log_dispersion[0]) > 0.2
+    draws = posterior.sample(jax.random.key(0), 2000)
+    for drawn, mean, std in zip(*map(jax.tree.leaves, (draws, posterior.mean, posterior.std)), strict=True):
+        np.testing.assert_allclose(np.mean(drawn, axis=0), mean, atol=0.15 * float(np.max(std)))
+        np.testing.assert_allclose(np.std(drawn, axis=0), std, rtol=0.15)
+    pred = posterior.predict(x)
+    saved = lamu.load(posterior.save(tmp_path / "saved"))
+    np.testing.assert_array_equal(saved.predict(x).mean, pred.mean)
+    for rule in (Sampled(), TangentDraws()):
+        near = posterior.with_rule(rule).predict(x, samples=1000)
+        np.testing.assert_allclose(near.mean, pred.mean, atol=0.1 * float(np.max(pred.std)))
+
+
+@pytest.mark.stress
+def test_a_dispersion_of_many_rows_or_of_two_outputs_stays_a_point() -> None:
+    x, y = _gamma_table(300)
+    assert isinstance(lamu.regression(x, y, "gamma").belief, Product)
+    x, y = _gamma_table(24)
+    assert isinstance(lamu.regression(x, np.stack([y, y[::-1]], axis=1), "gamma").belief, Product)
+
+
 @pytest.mark.parametrize(
     ("likelihood", "algorithm", "rows", "weight", "said"),
     [
@@ -137,7 +202,8 @@ def test_the_linearised_rule_of_a_noise_with_a_gamma_precision_is_students_t(out
         (Gaussian(), lamu.algorithms.laplace, 8, 1.0, False),  # it integrates over the noise
         (Gaussian(), lamu.algorithms.adam, 8, 1.0, False),  # a point says nothing of what it knows
         (lamu.likelihoods.Bernoulli(), lamu.algorithms.von, 8, 1.0, False),
-        (lamu.likelihoods.StudentT(), lamu.algorithms.laplace, 8, 1.0, True),
+        (lamu.likelihoods.StudentT(), lamu.algorithms.von, 8, 1.0, True),
+        (lamu.likelihoods.StudentT(), lamu.algorithms.laplace, 8, 1.0, False),  # it integrates over the scale
     ],
 )
 def test_a_noise_at_a_point_that_few_rows_have_told_is_named(likelihood, algorithm, rows, weight, said) -> None:

@@ -61,7 +61,7 @@ def regression(
     | Gaussian, unknown noise | noise and s integrated over, then one Normal–Gamma: predictions are Student's t |
     | the same with a `prior` | the noise integrated over |
     | Gaussian, given noise | exact (`conjugate`) |
-    | any other | Laplace's approximation at the mode |
+    | any other | Laplace's approximation at the mode; for few rows one learned dispersion is integrated over |
     | with `algorithm=lamu.mcmc.nuts()` | draws |
 
     Args:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from lamu.families.interface import Family
+from lamu.families.interface import Family, IndependentDraws
 from lamu.record import measured, record
 from lamu.typing import Array, Belief, Params, RandomKey, Rows, Statistics
 
@@ -178,3 +178,23 @@ class Ensemble:
         chosen = jnp.clip(jnp.searchsorted(jnp.cumsum(jnp.exp(self.log_weights)), places), 0, self.count - 1)
         draw = lambda index, key: self.member(index).sample(key)
         return jax.vmap(draw)(chosen, jax.random.split(draw_key, count))
+
+
+@record
+class OverDispersions(Ensemble, IndependentDraws):
+    """A belief about weights given each of some dispersions, which stand for a continuum: a mixture of one mode."""
+
+    @property
+    def mean(self) -> Params:
+        """E_q[θ]."""
+        return self._averaged(self.stacked.mean)
+
+    def marginal_variance(self) -> Params:
+        """Returns the variance of each number of θ, by the law of total variance."""
+        away = jax.tree.map(lambda each, mean: each - mean[None], self.stacked.mean, self.mean)
+        within: Params = jax.vmap(lambda member: member.std)(self.stacked)
+        return self._averaged(jax.tree.map(lambda a, s: a**2 + s**2, away, within))
+
+    def _averaged(self, values: Params) -> Params:
+        weights = jnp.exp(self.log_weights)
+        return jax.tree.map(lambda leaf: jnp.tensordot(weights.astype(leaf.dtype), leaf, axes=1), values)

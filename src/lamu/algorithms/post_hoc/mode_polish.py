@@ -250,8 +250,10 @@ def polish(
     data: Data,
     rounds: int = MOST_ROUNDS,
     determined: float | None = None,
+    *,
+    held: bool = False,
 ) -> Polished:
-    """Returns the mode that L-BFGS finds over all rows, with its residual."""
+    """Returns the mode that L-BFGS finds over all rows, with its residual; `held`: for given dispersions."""
     # At most ten rounds of a hundred iterations and 400 gradients in all; a round that gains less than a tenth of a
     # Newton step's predicted gain is the last one (relu networks stop at kinks, where no gradient vanishes).
     #
@@ -263,12 +265,15 @@ def polish(
     # poor guess: a noise that is too small for the evidence is raised to where it is stationary for the current
     # weights, and any other one is kept.
     loss = _RowsLoss(evaluated(objective, mode.network_state), mode, data)
-    numbers = tree.dimension(mode.params["likelihood"])
+    numbers = 0 if held else tree.dimension(mode.params["likelihood"])
+    fixed = jax.tree.map(jnp.zeros_like, mode.params["likelihood"])
     gradients_left, last, best = _EVALUATIONS, False, None
     for number in range(rounds + 1):
         metric = _metric(mode, objective)
         value, gradient = loss(mode.params)
-        noise_step, noise = _noise_step(mode, objective, metric, gradient["likelihood"], determined)
+        noise_step, noise = fixed, 0.0
+        if not held:
+            noise_step, noise = _noise_step(mode, objective, metric, gradient["likelihood"], determined)
         slope = _whitened(metric, gradient["network"])
         squared = float(slope @ slope)
         residual = math.sqrt(squared + noise)
@@ -278,7 +283,7 @@ def polish(
         best = current
         if current.found or last or number == rounds or gradients_left <= 0:
             break
-        scales = _scales(mode, objective)
+        scales = fixed if held else _scales(mode, objective)
         params, gradients_used, gain = _lbfgs(
             loss, mode.params, metric, scales, value, min(gradients_left, _ITERATIONS)
         )
