@@ -1,4 +1,4 @@
-"""The mean loss on one batch, as a function of the coordinates that a belief is about."""
+"""The mean loss on one batch, as a function of the belief's coordinates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Gradient:
     Attributes:
         value: the mean loss in nats a row.
         coordinates: its gradient in the belief's coordinates.
-        rest: its gradient in the rest (dispersions).
+        rest: its gradient in the remaining parameters (dispersions).
         network_state: the network's new state.
 
     Examples:
@@ -43,17 +43,17 @@ class Gradient:
 
 @record
 class BatchLoss:
-    r"""\(\bar\ell\) on one batch, with the rest of the parameters and the network's state held.
+    r"""\(\bar\ell\) on one batch, with the remaining parameters and the network's state fixed.
 
     Attributes:
-        objective: what fixes the scale.
+        objective: the objective.
         batch: the rows.
         network_state: the network's state before the pass.
-        space: which coordinates are the argument.
-        rest: the parameters that are not.
-        conjugate: whether the weights' prior is left out, because it enters the belief exactly.
-        remainder: the leaves' prior that is in the loss nevertheless, where some leaves are Gaussian and others are
-            not; None where there is none.
+        space: the coordinates of the argument.
+        rest: the remaining parameters.
+        conjugate: whether the weights' prior is omitted, because it enters the belief exactly.
+        remainder: the part of the prior that is in the loss nevertheless, where only some leaves are Gaussian; None
+            where there is none.
 
     Examples:
         >>> import jax, lamu
@@ -85,15 +85,15 @@ class BatchLoss:
         rest: Params,
         like: Params,
     ) -> BatchLoss:
-        """Returns the loss of an algorithm that takes in the Gaussian part of the prior exactly.
+        """Returns the loss for an algorithm that adds the Gaussian part of the prior exactly.
 
         Args:
             prior: that part, from `NetworkParameters.conjugate_prior`; None where the loss contains all of the prior.
             objective: the loss.
             batch: the rows.
             network_state: the network's state.
-            space: which coordinates are the argument.
-            rest: the parameters that are not.
+            space: the coordinates of the argument.
+            rest: the remaining parameters.
             like: coordinates, for their structure.
         """
         if prior is None:
@@ -103,7 +103,7 @@ class BatchLoss:
 
     @property
     def has_prior(self) -> bool:
-        """Whether a prior of the weights, or of some, is a part of this loss."""
+        """Whether a prior of some of the weights is a part of this loss."""
         return not self.conjugate or self.remainder is not None
 
     def value(self, coordinates: Params, rest: Params, key: RandomKey | None) -> tuple[Array, State]:
@@ -131,20 +131,19 @@ class BatchLoss:
         return replace(self, conjugate=True, remainder=None)
 
     def prior(self, coordinates: Params) -> tuple[Array, Params]:
-        r"""Returns \(-\log p(\theta) / N\) of the weights, and its gradient; zero where it is no part of this loss."""
+        r"""Returns \(-\log p(\theta) / N\) of the weights, and its gradient; zero where this loss omits the prior."""
         if not self.has_prior:
             leaves = jax.tree.leaves(coordinates)
             return jax.numpy.zeros((), jax.numpy.result_type(*leaves)), tree.zeros_like(coordinates)
         return jax.value_and_grad(self._surprise)(coordinates, self.rest)
 
     def prior_curvature(self, coordinates: Params) -> Params | None:
-        r"""Returns the diagonal of \(-\nabla^2 \log p(\theta) / N\); None where the prior is no part of this loss.
+        r"""Returns the diagonal of \(-\nabla^2 \log p(\theta) / N\); None where this loss omits the prior.
 
-        Weights are independent under every prior that is taken here, so the Hessian is diagonal and one product with
-        ones is all of it.
+        Weights are independent under the supported priors, so that one product with ones gives the diagonal Hessian.
 
         Raises:
-            TypeError: for a prior whose Hessian is a full matrix, of which the product would give the sums of rows.
+            TypeError: for a prior whose Hessian is not diagonal.
         """
         if not self.has_prior:
             return None
@@ -157,7 +156,7 @@ class BatchLoss:
                     "use laplace(), conjugate() or ivon(), or a prior from a diagonal posterior"
                 )
 
-        def negative_log_prior(theta: Params) -> Array:  # of the dispersions too, where they are coordinates
+        def negative_log_prior(theta: Params) -> Array:  # also of the dispersions, where they are coordinates
             dispersions = self.space.join(theta, self.rest)["likelihood"]
             own = self.objective.model.dispersion_log_prior(dispersions) / self.objective.data_size
             weights = self._surprise(theta, self.rest)
@@ -184,12 +183,12 @@ class BatchLoss:
         return self._outputs(coordinates, x[None])[0]
 
     def parts(self, coordinates: Params, key: RandomKey | None, runs: int = 1) -> int:
-        """Returns in how many parts a pass takes the rows, so that what one holds fits a cache; mostly one.
+        """Returns the number of chunks of rows in a pass, so that each fits in the cache; mostly one.
 
         Args:
             coordinates: the coordinates.
             key: for random layers.
-            runs: how many gradients' worth is held side by side.
+            runs: the number of gradients in memory together.
         """
         asked = self.objective.microbatches(self.batch)
         if asked:
@@ -198,7 +197,7 @@ class BatchLoss:
         return parts_of(self.objective.model, self.batch, self.network_state, params, runs, key, train=True)
 
     def _surprise(self, coordinates: Params, rest: Params) -> Array:
-        r"""\(-\log p(\theta) / N\) of the weights, as far as it is a part of this loss."""
+        r"""Returns the part of \(-\log p(\theta) / N\) of the weights in this loss."""
         prior = self.objective.model.free_prior if self.remainder is None else self.remainder
         return -prior.log_prob(self.space.join(coordinates, rest)["network"]) / self.objective.data_size
 

@@ -1,8 +1,8 @@
-r"""A sum over many rows, some of them at a time: \(\sum_i m_i w_i \log p(y_i \mid \theta)\), and its gradient."""
+r"""Sums over rows and their gradients, accumulated over chunks of rows: \(\sum_i m_i w_i \log p(y_i \mid \theta)\)."""
 
-# What a gradient of all the data holds grows with the rows, and a processor that must fetch it from beyond its caches
-# waits. Taken in parts, each with its own gradient, the sum holds what one part does and costs no operation more:
-# nothing is computed twice, as it would be where parts are only recomputed for a gradient that comes later.
+# The memory of a full-batch gradient grows with the rows, and beyond the cache it is slow. Accumulated over chunks,
+# each with its own gradient, the sum takes the memory of one chunk and no further operations: unlike with
+# rematerialisation nothing is computed twice.
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def parts_of(
     train: bool = False,
     looped: bool = False,
 ) -> int:
-    """Returns in how many parts to take the rows of a batch, so that what a gradient of one part holds fits a cache."""
+    """Returns the number of chunks of a batch, so that a gradient of one chunk fits in the cache."""
     # One part for networks whose rows meet in training, that draw noise for all rows together, or that a compiled loop
     # makes slow (`lamu.networks.scan_friendly`). Only shapes are traced, and nothing is where weights and rows are few.
     if not isinstance(model, Model):
@@ -63,14 +63,14 @@ Part: TypeAlias = Callable[[Params, State, Batch, Array], tuple[Array, State]]
 
 
 def in_parts(function: Part, params: Params, state: State, batch: Batch, parts: int) -> tuple[Array, State]:
-    """Returns the sum over a batch's parts of a function of parameters, state, rows and part number; and the state."""
-    # The gradient is taken part by part, and each part sees the state that the one before it left.
+    """Returns the sum over a batch's chunks of a function of parameters, state, rows and number; and the state."""
+    # The gradient is accumulated chunk by chunk, and each chunk gets the state of the previous one.
     pieces = (dealt(batch, parts), jnp.arange(parts, dtype=jnp.int32))
     return _summed(function, params, state, pieces)
 
 
 def dealt(batch: Batch, parts: int) -> Batch:
-    """Returns a batch in parts, along a leading axis."""
+    """Returns a batch in chunks, along a leading axis."""
     # Rows of one part are `parts` apart, so that each of many devices has its share of every part. The last ones are
     # padded and masked.
     size = math.ceil(batch.mask.shape[0] / parts)
@@ -78,7 +78,7 @@ def dealt(batch: Batch, parts: int) -> Batch:
 
 
 def rows_in_parts(function: Callable[..., PyTree], rows: Inputs, weights: Array, parts: int) -> PyTree:
-    """Returns the sum over the parts of some rows of a function of the rows of a part and of what they count."""
+    """Returns the sum over chunks of a function of a chunk's rows and their weights."""
     if parts == 1:
         return function(rows, weights)
     count = weights.shape[0]
@@ -100,7 +100,7 @@ def _summed(function: Part, params: Params, state: State, pieces: PyTree) -> tup
 
 @partial(_summed.defjvp, symbolic_zeros=True)
 def _summed_and_slope(function: Part, primals: PyTree, tangents: PyTree) -> tuple[PyTree, PyTree]:
-    """The derivative is linear in the parameters' tangents, so that JAX turns it into a gradient by itself."""
+    """Returns the sum and its tangent, which is linear in the parameters' tangents, so that JAX can transpose it."""
     (params, state, pieces), (direction, _, of_rows) = primals, tangents
     still = lambda leaf: isinstance(leaf, jax.custom_derivatives.SymbolicZero)
     if not all(map(still, jax.tree.leaves(of_rows, is_leaf=still))):
@@ -139,7 +139,7 @@ def _scanned(
 
 
 def _at_a_glance(batch: Batch, params: Params, looked_up: bool) -> int:
-    """Returns bytes that layers as they mostly are stay below: what a weight meets and makes, at every place."""
+    """Returns an upper bound of the bytes of common layers, from the inputs and outputs of weights."""
     shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(params)]
     convolves, x = any(len(shape) > 3 for shape in shapes), batch.x
     if convolves:
@@ -158,7 +158,7 @@ def _at_a_glance(batch: Batch, params: Params, looked_up: bool) -> int:
 def _held(
     model: Model, batch: Batch, network_state: State, params: Params, key: RandomKey | None, train: bool
 ) -> tuple[int, bool]:
-    """Returns the bytes that the rows after the first add to what a gradient holds, and whether noise is drawn."""
+    """Returns the bytes that further rows add to the memory of a gradient, and whether noise is drawn."""
     # What the forward pass keeps for the backward one, without the rows themselves: within 0.6 to 1.2 times of what the
     # compiled gradients of perceptrons, a ConvNet and a ResNet-20 hold, and known without compiling them.
 

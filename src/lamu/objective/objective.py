@@ -1,4 +1,4 @@
-"""The loss ℓ(θ) that every algorithm works on, with its scale fixed here and nowhere else."""
+"""The loss ℓ(θ) of all algorithms, and its scale."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class Objective:
     r"""The loss of a model on N rows of data.
 
     Attributes:
-        model: what is learned.
-        data_size: N, the number of rows that the data set has (not the batch).
+        model: the model.
+        data_size: N, the number of rows of the data set (not of the batch).
         temperature: T. The target is \(\exp(-\ell / T)\): likelihood and prior alike; T < 1 is colder.
         likelihood_power: p. It scales the data alone.
-        microbatch_size: how many rows of a batch a pass takes at a time, a number; all of them where None. Sums over
-            rows, their gradients and curvatures are added up over the microbatches.
+        microbatch_size: the number of rows in a pass, a number; the whole batch where None. Sums over rows, their
+            gradients and curvatures are accumulated over the microbatches.
 
     Raises:
         ValueError: for a data size, temperature or power that is not positive, or a microbatch without a row.
@@ -123,7 +123,7 @@ class Objective:
         return -self.likelihood_power * total / count, state
 
     def microbatches(self, batch: Batch) -> int:
-        """Returns in how many microbatches a batch is taken; zero where nobody asked for any.
+        """Returns the number of microbatches of a batch; zero without a `microbatch_size`.
 
         Args:
             batch: the rows.
@@ -135,8 +135,8 @@ class Objective:
         return -self.model.log_prior(params) / self.data_size
 
     def shortest_subgradient(self, params: Params, gradient: Params) -> Params:
-        """Returns the gradient a row; at a kink of the prior, the shortest of the slopes between those beside it."""
-        # The smooth part alone has a slope at a kink, in JAX: `Prior.kinks` asks for it.
+        """Returns the gradient a row; at a kink of the prior, the shortest subgradient."""
+        # In JAX the gradient at a kink is that of the smooth part, as `Prior.kinks` requires.
         known = self.model.free_prior.kinks(params["network"])
         if known is None:
             return gradient
@@ -165,7 +165,7 @@ class Objective:
         return -self.concentration * self.mean_loss(params, batch, state, parts=parts)[0]
 
     def untempered_volume(self, params: Params) -> Array:
-        r"""Returns what a sampler adds to the log target in nats, so that no temperature divides a Jacobian.
+        r"""Returns the term that samplers add to the log target in nats, so that the Jacobian is not tempered.
 
         \[ (1 - s) \log |\partial g / \partial u| \]
 
@@ -179,7 +179,7 @@ class Objective:
         return volume - volume * tree.cast(power / self.temperature, volume)
 
     def row_factor(self, batch: Batch) -> Array:
-        """Returns what each row counts in the mean loss, mask · weight · power / rows, shape `[batch]`."""
+        """Returns the weight of each row in the mean loss, mask · weight · power / rows, shape `[batch]`."""
         return batch.mask * batch.weight * self.likelihood_power / jnp.maximum(batch.count, 1)
 
 
@@ -195,7 +195,7 @@ def dispersion_step(objective: Objective, dispersions: Params, gradient: Params,
 
 @record
 class NonGaussian:
-    r"""The log density of a prior less that of its Gaussian leaves.
+    r"""The log density of a prior minus that of its Gaussian leaves.
 
     \[ \log p(\theta) - \log N(\theta_G \mid m, \delta^{-1}) \]
 
@@ -220,7 +220,7 @@ class NonGaussian:
 
     @classmethod
     def of(cls, prior: Prior, params: Params) -> NonGaussian | None:
-        """Returns what is left of the prior, or None where all leaves are Gaussian.
+        """Returns the remainder of the prior, or None where all leaves are Gaussian.
 
         Args:
             prior: the prior.
@@ -255,21 +255,21 @@ class AllParameters:
     """
 
     def split(self, params: Params) -> tuple[Params, Params]:
-        """Returns the coordinates and the rest, here nothing."""
+        """Returns the coordinates and the rest, here empty."""
         return params, {}
 
     def join(self, coordinates: Params, rest: Params) -> Params:
-        """Returns the parameters again."""
+        """Returns the parameters, the inverse of `split`."""
         return coordinates
 
     def conjugate_prior(self, objective: Objective, coordinates: Params) -> tuple[Params, Operator] | None:
-        """Returns None: a point has no use for the prior's natural parameters."""
+        """Returns None: a point does not use the prior's natural parameters."""
         return None
 
 
 @record
 class NetworkParameters:
-    """The network's free weights. The dispersions are the rest: a point, moved beside the belief.
+    """The network's free weights. The dispersions are the rest, which is updated as a point.
 
     Examples:
         >>> from lamu.objective import NetworkParameters
@@ -282,15 +282,15 @@ class NetworkParameters:
         return params["network"], params["likelihood"]
 
     def join(self, coordinates: Params, rest: Params) -> Params:
-        """Returns the parameters again."""
+        """Returns the parameters, the inverse of `split`."""
         return {"network": coordinates, "likelihood": rest}
 
     def conjugate_prior(self, objective: Objective, coordinates: Params) -> tuple[Params, Operator] | None:
         """Returns the prior's mean and precision a row, δ / N, of the Gaussian leaves; None where none is Gaussian.
 
-        What is Gaussian of a prior enters a Gaussian belief exactly, through these; mean and precision are zero at the
-        other leaves, which the loss takes in (`lamu.objective.NonGaussian`). The precision is an operator: a
-        `Diagonal`, or that of the belief which is the prior.
+        Through these the Gaussian part of a prior enters a Gaussian belief exactly; mean and precision are zero at the
+        other leaves, which are in the loss (`lamu.objective.NonGaussian`). The precision is an operator: a `Diagonal`,
+        or that of the belief used as prior.
         """
         known = objective.model.free_prior.gaussian(coordinates)
         if known is None:
@@ -305,7 +305,7 @@ class NetworkParameters:
 
 
 def _filled(part: Params, like: Params, missing: Any) -> Params:
-    """The tree with something in the place of each None, its arrays in the shapes and dtypes of another."""
+    """Replaces each None in a tree by a value, in the shapes and dtypes of another tree."""
 
     def leaf(value: PyTree, x: Inputs) -> PyTree:
         if value is None:
@@ -330,7 +330,7 @@ def outputs_and_row_jacobian(function: Callable[[Params], Array], weights: Param
 
 
 def _has_tangents(forwards: Callable[[Params], PyTree], weights: Params) -> bool:
-    """Whether the function can be differentiated forwards, which a rule for the backward pass alone forbids."""
+    """Whether the function supports forward-mode differentiation, unlike functions with a custom VJP."""
     try:
         jax.eval_shape(forwards, weights)
     except TypeError:

@@ -1,4 +1,4 @@
-"""One operator a leaf, a layer or another part of the space: parts that know nothing of each other."""
+"""Block-diagonal operators: one operator a leaf, a layer or another part of the space."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["BlockDiagonal", "DenseBlocks"]
 
 @record
 class BlockDiagonal(Operator):
-    r"""The operator that acts on each part of the space by an operator of that part's own.
+    r"""A block-diagonal operator, with one operator for each part of the space.
 
-    The blocks stand in a tree that begins like the space and stops where an operator takes over: at a leaf, at a
-    layer's dictionary, at a top-level key. Kinds may be mixed. It is linear in its leaves where its blocks are.
+    The blocks are a prefix tree of the space: an operator may stand at a leaf, at a layer's dictionary, or at a
+    top-level key. Types may be mixed. It is linear in its leaves where its blocks are.
 
     Attributes:
         blocks: a tree of operators, a prefix of the space.
@@ -73,7 +73,7 @@ class BlockDiagonal(Operator):
         return block_diag(*jax.tree.leaves(self._map(lambda block, part: block.dense(part), like)))
 
     def trace_solve(self, other: Operator, like: Params) -> Array:
-        """Returns tr(S⁻¹ other), which sees no more of the other than its blocks.
+        """Returns tr(S⁻¹ other), which depends only on the other's blocks.
 
         Cheap where the other is a diagonal, or has the same blocks; of any other operator the matrix is made.
         """
@@ -91,7 +91,7 @@ class BlockDiagonal(Operator):
         return type(self)(self._map(lambda block, of: block.add(of), others))
 
     def add_diagonal(self, values: Params) -> BlockDiagonal:
-        """Returns S plus what every block can hold of its part of a diagonal."""
+        """Returns S plus a diagonal, as far as the structure of every block can represent it."""
         return type(self)(self._map(lambda block, part: block.add_diagonal(part), values))
 
     def spectrum(self) -> PyTree:
@@ -108,7 +108,7 @@ class BlockDiagonal(Operator):
         return reduce(jnp.add, self._leaves(lambda block, part: block.tangent_covariance(part, marginal), jacobian))
 
     def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array | None:
-        """Returns that of the only block; None where there are several."""
+        """Returns the covariance of the only block; None where there are several."""
         blocks = self._leaves(lambda block: block)
         return blocks[0].feature_covariance(features, outputs, marginal) if len(blocks) == 1 else None
 
@@ -151,7 +151,7 @@ class BlockDiagonal(Operator):
 
 @record
 class DenseBlocks(BlockDiagonal):
-    r"""A full matrix for each leaf: the structure that keeps the correlations inside a leaf, exactly.
+    r"""A full matrix for each leaf, with exact correlations inside of leaves and none between them.
 
     Linear in its leaves, so that a Gaussian may have it for a precision that the rule moves.
 

@@ -1,4 +1,4 @@
-"""What an operator must offer, and the one convention about the space that it acts on."""
+"""Base classes of operators on the space of parameters."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ __all__ = ["Operator", "Structure", "is_number", "is_operator", "layer_shapes", 
 class Operator(Protocol):
     r"""A symmetric operator S on the space of parameters: a precision, or a curvature that may become one.
 
-    The space is never stored. Methods that receive a vector act on its space; the others take `like`, any vector of the
-    space. Every operator inherits from this class, which has defaults for what only some of them know better.
+    The space is not stored. Methods that receive a vector act on its space; the others take `like`, any vector of the
+    space. Every operator inherits from this class, which has general defaults.
 
     Attributes:
         per_output: whether it keeps one matrix an output of a layer.
@@ -95,15 +95,15 @@ class Operator(Protocol):
         """Returns S + other, exactly.
 
         Raises:
-            TypeError: if this structure cannot hold the sum.
+            TypeError: if this structure cannot represent the sum.
         """
         raise TypeError(f"a {type(self).__name__} cannot hold its sum with a {type(other).__name__}; add them as Dense")
 
     def add_diagonal(self, values: Params) -> Operator:
-        """Returns S + diag(values), or of the diagonal what the structure can hold: a Kronecker product its mean.
+        """Returns S + diag(values), or the part of the diagonal that the structure can represent, such as its mean.
 
         Raises:
-            TypeError: if this structure cannot hold even that.
+            TypeError: if this structure cannot represent any part.
         """
         from lamu.operators.diagonal import Diagonal
 
@@ -120,7 +120,7 @@ class Operator(Protocol):
 
     @classmethod
     def numbers_held(cls, like: Params) -> int:
-        """Returns how many numbers an operator of this structure holds, for `memory_estimate`.
+        """Returns the number of values stored by an operator of this structure, for `memory_estimate`.
 
         Args:
             like: a vector of the space, or its shapes.
@@ -128,10 +128,10 @@ class Operator(Protocol):
         return sum(math.prod(np.shape(leaf)) for leaf in jax.tree.leaves(like))
 
     def some_vector(self) -> Params:
-        """Returns a vector of the space, as far as the operator knows it.
+        """Returns some vector of the space.
 
         Raises:
-            TypeError: if it does not.
+            TypeError: if the operator does not determine it.
         """
         raise TypeError(
             f"a {type(self).__name__} does not know the space that it acts on; take the structure Diagonal or Dense"
@@ -159,7 +159,7 @@ class Operator(Protocol):
         return self.add_diagonal(tree.broadcast(precision, like)).logdet(like)
 
     def preconditioner(self, like: Params) -> Operator:
-        """Returns S factored, or, where a solve is not cheap even so, an operator near S of which it is."""
+        """Returns S factored, or, where solves are still not cheap, an approximation of S with cheap solves."""
         return self.factored()
 
     def tangent_covariance(self, jacobian: Params, marginal: bool) -> Array:
@@ -228,11 +228,11 @@ class Operator(Protocol):
 
 @runtime_checkable
 class Structure(Operator, Protocol):
-    r"""An operator that a precision can be: one that moves, and takes curvature in.
+    r"""Base class of structures of precisions, which can be updated by curvature.
 
     It is *linear in its leaves*: \(a S + b S'\) is a `jax.tree.map`, which is how the rule moves a precision. Curvature
-    arrives through the class's constructors, each of which keeps what the structure can hold (`Dense` everything,
-    `Diagonal` the diagonal, `Scalar` the mean of the diagonal). A Cholesky factor is an operator and no structure.
+    is added through the class's constructors, each of which projects it onto the structure (`Dense` keeps everything,
+    `Diagonal` the diagonal, `Scalar` the mean of the diagonal). A Cholesky factor is an operator, but not a structure.
     """
 
     def add(self, other: Operator) -> Operator:
@@ -298,8 +298,8 @@ def is_number(precision: PyTree) -> bool:
 
 
 def is_operator(node: object) -> bool:
-    """Returns whether something is an operator, as `isinstance(node, Operator)` does."""
-    # A class is looked at once: Python reads a protocol anew at every question, which is a third of a small prediction.
+    """Whether a node is an operator, as `isinstance(node, Operator)`."""
+    # Cached by class, since `isinstance` of a protocol takes a third of the time of a small prediction.
     kind = type(node)
     if kind not in _KNOWN:
         _KNOWN[kind] = isinstance(node, Operator)

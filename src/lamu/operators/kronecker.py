@@ -1,4 +1,4 @@
-"""A Kronecker product of two small matrices plus a multiple of the identity: the curvature of one layer."""
+"""Kronecker-factored operators, for the curvature of a layer."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _WIDEST = 2048  # of a factor that is decomposed whole, once
 class StaleFactors(Operator):
     r"""An operator with stale factors: `used` was factored at an earlier step, `fresh` is up to date.
 
-    Every method is that of `used`, so that solves and draws are cheap and consistent with each other. `fresh` moves at
-    every step, and is factored every few steps, as in K-FAC.
+    All methods use `used`, so that solves and draws are cheap and consistent with each other. `fresh` is updated at
+    every step, and factored every few steps, as in K-FAC.
 
     Attributes:
         used: an operator that is factored.
@@ -103,7 +103,7 @@ class StaleFactors(Operator):
         return self.used.matvec(v)
 
     def factored(self) -> Operator:
-        """Returns the operator in use alone."""
+        """Returns the factored operator alone."""
         return self.used
 
     def sample(self, key: RandomKey, like: Params) -> Params:
@@ -135,7 +135,7 @@ def _factored(operator: OperatorTree, rank: int | None, near: OperatorTree = Non
 
 @record
 class Expand:
-    """Every position counts as a row of its own: K-FAC-expand, which convolutions have had from the beginning."""
+    """K-FAC-expand: every position is treated as a separate row, as in the original method for convolutions."""
 
     # \[ \overline{a a^\top} = \tfrac1P \sum_p a_p a_p^\top, \qquad \overline{d d^\top} = \sum_p d_p d_p^\top \]
     #
@@ -150,7 +150,7 @@ class Expand:
 
 @record
 class Reduce:
-    """Positions are summed before the products: K-FAC-reduce, at a fraction of the price."""
+    """K-FAC-reduce: positions are summed before the products, at a fraction of the cost."""
 
     # \[ \overline{a a^\top} = \bar a \bar a^\top, \quad \bar a = \tfrac1P \sum_p a_p, \qquad
     #    \overline{d d^\top} = \bar d \bar d^\top, \quad \bar d = \sum_p d_p \]

@@ -1,4 +1,4 @@
-"""Estimators in scikit-learn's manner: for pipelines, searches, and everything else that takes one."""
+"""Scikit-learn estimators, for pipelines, searches and other tools."""
 
 from lamu.sklearn.graph_estimator import FactorAnalysis, GaussianMixture, TopicModel
 from lamu.sklearn.loading import load

@@ -1,4 +1,4 @@
-"""Base classes of the estimators: parameters, fit, prediction, pickling and saving."""
+"""Base classes of the estimators, with parameters, fit, prediction, pickling and saving."""
 
 from __future__ import annotations
 
@@ -51,22 +51,22 @@ __all__ = [
 def learn_encoding(
     x: np.ndarray, y: np.ndarray, classes: int, columns: Sequence[str], weight: np.ndarray | None = None
 ) -> Encoding:
-    """Returns the imputation of missing numbers, learned from training rows; complete columns have one too."""
+    """Returns the imputation of missing numbers, learned from training rows, also for complete columns."""
     features = _features(x, columns, _one_hot(x))
     learned = learn(features, np.arange(len(x)), impute=True, y=y, classes=classes, weight=weight)
-    # No units: the precision is the rows' own.
+    # No units: the precision is that of the rows.
     return Encoding("y", "classes" if classes else "regression", (), **{**learned, "units": ()})
 
 
 def training_rows(encoding: Encoding, x: np.ndarray, y: np.ndarray, columns: Sequence[str]) -> np.ndarray:
-    """Returns complete training rows, with a column of ones and zeros for each that lacks numbers."""
+    """Returns complete training rows, with a missing indicator for each incomplete column."""
     blocks = _blocks(encoding, columns)
     codes = transform(_features(x, columns, blocks), encoding, np.arange(len(x)), y)[0]
     return _in_columns(codes, x, blocks).astype(x.dtype)
 
 
 def new_rows(encoding: Encoding, x: np.ndarray, columns: Sequence[str]) -> Completions:
-    """Returns rows to predict, one that lacks numbers once for each draw of them."""
+    """Returns rows for prediction; an incomplete row is repeated for each draw of its missing numbers."""
     blocks = _blocks(encoding, columns)
     completed = completions(_features(x, columns, blocks), encoding)
     return replace(completed, x=_in_columns(completed.x, x[completed.row], blocks).astype(x.dtype))
@@ -130,7 +130,7 @@ def _in_columns(codes: np.ndarray, x: np.ndarray, blocks: Sequence[Sequence[int]
 
 
 def refuse_words(X: Inputs) -> None:
-    """Raises a ValueError where a column holds words or dates, or codes, which have no order and no size."""
+    """Raises a ValueError for columns of words, dates or codes, which are not numeric."""
     if hasattr(X, "items"):  # of pandas, whatever its names are
         columns = [(f"the column {name!r}", np.asarray(column)) for name, column in X.items()]
     elif hasattr(X, "iter_columns"):
@@ -178,14 +178,14 @@ def _refuse_lacking(y: Targets) -> None:
 # \[ \sum_{i=1}^N w_i \log p(y_i \mid x_i, \theta)
 #    = \sum_{j \in \text{distinct}} \Big( \sum_{i \equiv j} w_i \Big) \log p(y_j \mid x_j, \theta) \]
 #
-# The likelihood is the same function of θ, so a posterior may not depend on which form it was given. Learning is
-# stochastic, and would: therefore the estimators learn from one canonical form, in which a weight of two *is* a row
-# written twice, a weight of zero is no row, and the order of the rows does not count. Folds cut that form written out:
-# a row and its copies in one fold would leave out all that is known of it, and of a table of few categories a class.
+# The likelihood is the same function of θ, so a posterior must not depend on the form of the data. Stochastic training
+# would: therefore the estimators use one canonical form, in which a weight of two equals a row written twice, a weight
+# of zero equals no row, and the order of the rows does not matter. Folds split that form with its copies written out: a
+# fold with all copies of a row would leave out all information about it, and in a table of few categories a class.
 
 
 def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the distinct rows that have a weight, sorted, the sum of the weights of each, and how many rows it is."""
+    """Returns the sorted distinct rows of positive weight, their total weights, and their numbers of copies."""
     kept = weight > 0
     x, y, weight = x[kept], y[kept], weight[kept]
     value = np.where(np.isnan(x), np.inf, x)
@@ -199,15 +199,15 @@ def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarr
 
 RandomState: TypeAlias = int | np.random.RandomState | None
 _PRECISIONS = (np.float64, np.float32)
-_PLAIN = bool | int | float | str | None  # what a folder holds of the constructor's parameters
+_PLAIN = bool | int | float | str | None  # types of constructor parameters that are saved
 
 
 class PosteriorEstimator(BaseEstimator):
-    """The base of the estimators: a posterior, in the precision of the rows, that pickle and `save` write alike."""
+    """Base class of the estimators: a posterior in the precision of the rows, with pickling and `save`."""
 
-    # `posterior_`: the `lamu.Posterior`, with all that it can be asked.
+    # `posterior_`: the `lamu.Posterior`.
     #
-    # `dtype_`: the precision of the rows that were learned from.
+    # `dtype_`: the precision of the training rows.
     #
     # `n_features_in_`: the number of columns.
     #
@@ -219,7 +219,7 @@ class PosteriorEstimator(BaseEstimator):
     random_state: RandomState
 
     def __getstate__(self) -> Options:
-        """Returns the state that pickle writes."""
+        """Returns the state for pickle."""
         state: Any = super().__getstate__()
         if "posterior_" in state:
             arrays: dict[str, np.ndarray] = {}
@@ -227,25 +227,25 @@ class PosteriorEstimator(BaseEstimator):
         return state
 
     def __setstate__(self, state: Options) -> None:
-        """Takes on the state that pickle read."""
+        """Restores the state of pickle."""
         if "posterior_" in state:
             with jax.enable_x64(state["dtype_"] == np.float64):  # else JAX rounds what it is given to 32 bits
                 data, arrays = state["posterior_"]
-                # Who unpickles has trusted the file already: pickle itself imports what it names.
+                # A pickle file is trusted already, since pickle itself imports modules.
                 state = {**state, "posterior_": decode(data, arrays, trust=modules_of(data))}
         super().__setstate__(state)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes what was learned as a folder of JSON and plain arrays, without pickle.
+        """Writes the fitted estimator as a folder of JSON and plain arrays, without pickle.
 
         Args:
-            path: the folder to make.
+            path: the folder to create.
 
         Returns:
             Its path. `lamu.sklearn.load` reads it.
 
         Raises:
-            FileExistsError: if there is something at `path`.
+            FileExistsError: if `path` exists.
             sklearn.exceptions.NotFittedError: before `fit`.
         """
         check_is_fitted(self)
@@ -261,14 +261,14 @@ class PosteriorEstimator(BaseEstimator):
         return store.write(path, content, arrays)
 
     def __sklearn_tags__(self) -> Tags:
-        """Returns scikit-learn's tags, with what is done with NaN."""
+        """Returns scikit-learn's tags, including the support of NaN."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = self._allows_nan
         return tags
 
     @property
     def _saved_parameters(self) -> dict[str, _PLAIN]:
-        """The constructor's parameters that a folder keeps; a generator of random numbers is none."""
+        """Returns the constructor parameters to save; a random generator is saved as None."""
         of_numpy = lambda value: value.item() if isinstance(value, np.generic) else value
         parameters = {name: of_numpy(value) for name, value in self.get_params(deep=False).items()}
         return {name: value for name, value in parameters.items() if isinstance(value, _PLAIN)}
@@ -282,7 +282,7 @@ class PosteriorEstimator(BaseEstimator):
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _validated(self, X: Inputs, *y: Targets, reset: bool = False, **options: Any) -> Any:
-        """Returns rows, and their targets where there are some, once they are numbers; those of a question as asked."""
+        """Checks rows, and targets if given, and returns them as numbers."""
         if not reset:
             check_is_fitted(self)
         refuse_words(X)
@@ -290,26 +290,26 @@ class PosteriorEstimator(BaseEstimator):
         return validate_data(self, X, *y, dtype=_PRECISIONS, reset=reset, ensure_all_finite=finite, **options)
 
     def _asked(self, question: Callable[[Posterior], Any]) -> Any:
-        """Returns the answer to a question about the posterior, as NumPy arrays."""
+        """Returns a function of the posterior, as NumPy arrays."""
         with jax.enable_x64(self.dtype_ == np.float64):
             return jax.tree.map(np.asarray, question(self.posterior_))
 
 
 def _plain(value: Any) -> Any:
-    """Returns a learned attribute as what a file holds: lists of words in the place of arrays of objects."""
+    """Returns a fitted attribute in a form that can be saved: lists of strings instead of object arrays."""
     if isinstance(value, np.dtype):
         return value.name
     return value.tolist() if isinstance(value, np.ndarray) and value.dtype == object else value
 
 
 class BayesianEstimator(PosteriorEstimator):
-    """The base of classifier and regressor: parameters, fit and prediction."""
+    """Base class of classifier and regressor: parameters, fit and prediction."""
 
-    # Learning and prediction have the precision of X, as scikit-learn's own networks have: 64 bits, or 32 where X is an
+    # Training and prediction have the precision of X, as in scikit-learn's own networks: 64 bits, or 32 where X is an
     # array of `float32`.
     #
-    # `posterior_`: where training rows lack numbers, its inputs are complete rows, and behind them a column for each of
-    # X's columns that lacks some: ones where it does.
+    # `posterior_`: where training rows are incomplete, its inputs are completed rows, followed by a missing indicator
+    # for each incomplete column of X.
     #
     # `encoding_`: the imputation of missing numbers, `lamu.data.Encoding.describe()`.
 
@@ -325,7 +325,7 @@ class BayesianEstimator(PosteriorEstimator):
         samples: Any = 32,
         random_state: Any = None,
     ) -> None:
-        # Anything is taken here and looked at by `fit`: scikit-learn's searches set and reset parameters freely.
+        # Parameters are checked in `fit`: scikit-learn's searches set and reset them freely.
         self.likelihood = likelihood
         self.network = network
         self.prior = prior
@@ -336,18 +336,17 @@ class BayesianEstimator(PosteriorEstimator):
         self.random_state = random_state
 
     def fit(self, X: Inputs, y: Targets, sample_weight: Inputs | None = None) -> Any:
-        """Learns from the rows of a table.
+        """Fits the estimator to the rows of a table.
 
         Args:
-            X: inputs `[rows, columns]`: an array, or a frame of pandas or polars. NaN is a missing number, drawn given
-                the rest of its row as by `lamu fit --impute`, here and in rows to predict. Columns of categories are
-                encoded before, for instance by scikit-learn's `OneHotEncoder` in a pipeline.
+            X: inputs `[rows, columns]`: an array, or a frame of pandas or polars. NaN is a missing number, which is
+                drawn given the rest of its row as by `lamu fit --impute`, here and in rows to predict. Encode
+                categorical columns before, for instance by scikit-learn's `OneHotEncoder` in a pipeline.
             y: targets `[rows]`.
-            sample_weight: what each row counts, `[rows]`; a weight of two is the same as the row written twice. Weights
-                are therefore not normalised, and whole ones are copies, which folds part as they part any rows. Their
-                sum is the number of rows that the posterior has seen, and weights
-                that sum to one leave it near the prior. A sum far from the number of rows is used as it is, with a
-                warning (`lamu.data.UnscaledWeights`).
+            sample_weight: the weight of each row, `[rows]`; a weight of two equals the row written twice. Weights are
+                therefore not normalised, and integer ones are copies, which folds split like other rows. Their sum is
+                the number of rows of the posterior, and weights that sum to one leave it near the prior. A sum far from
+                the number of rows is used as it is, with a warning (`lamu.data.UnscaledWeights`).
 
         Returns:
             The estimator.
@@ -359,7 +358,7 @@ class BayesianEstimator(PosteriorEstimator):
         _refuse_lacking(y)
         X, y = self._validated(X, y, reset=True, ensure_min_samples=2)
         weight = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
-        if not weight.any():  # which the lowest version of scikit-learn lets pass
+        if not weight.any():  # not checked by the lowest supported version of scikit-learn
             raise ValueError("sample_weight is zero in every row; give at least one row a weight above zero")
         warn_of_scale(weight, "sample_weight")
         target, likelihood = self._target(y)
@@ -384,7 +383,7 @@ class BayesianEstimator(PosteriorEstimator):
         return {"samples": self.samples}
 
     def _chosen(self, task: str, default: str, classes: int = 0) -> Likelihood:
-        """Returns the likelihood that was asked for, by name or as an object, or the default one."""
+        """Returns the likelihood given by name or as an object, or the default one."""
         asked = default if self.likelihood is None else self.likelihood
         if not isinstance(asked, str):
             return asked
@@ -418,7 +417,7 @@ class BayesianEstimator(PosteriorEstimator):
         return fit(model, data, self.algorithm, **options).posterior
 
     def _predict(self, X: Inputs, ask: Callable[[Predictive], Any]) -> Any:
-        """Returns the answer to a question about the prediction at X, as NumPy arrays."""
+        """Returns a function of the prediction at X, as NumPy arrays."""
         rows = self._validated(X)
         completed = new_rows(Encoding.of(self.encoding_), np.asarray(rows, self.dtype_), self._columns)
         mixed = lambda posterior: InputMixture.of(lambda x, _: posterior.predict(x, samples=self.samples), completed)

@@ -23,24 +23,24 @@ from lamu.typing import Inputs, Number, Targets
 __all__ = ["FactorAnalysis", "GaussianMixture", "GraphEstimator", "StandardisedEstimator", "TopicModel"]
 
 
-@cache  # one graph of a kind, so that it is compiled once
+@cache  # one graph object of each kind, so that it is compiled once
 def _graph(make: Callable[..., Graph], dtype: np.dtype, *arguments: object) -> Graph:
     with jax.enable_x64(dtype == np.float64):
         return make(*arguments)
 
 
 class GraphEstimator(PosteriorEstimator):
-    """The base of the estimators of graphs, which are fitted by variational message passing."""
+    """Base class of estimators of graphs, which are fitted by variational message passing."""
 
-    # `lower_bound_`: the bound of the log evidence of the rows as the graph sees them, in nats.
+    # `lower_bound_`: the lower bound of the log evidence of the (standardised) rows, in nats.
     #
-    # `n_iter_`: the sweeps.
+    # `n_iter_`: the number of sweeps.
 
     n_init: int
     max_iter: int | None
 
     def _learn(self, data: dict[str, object], dtype: np.dtype, make: Callable[..., Graph], *arguments: object) -> None:
-        """Fits the graph that a function makes of arguments, the first its number of parts, to arrays by name."""
+        """Fits the graph made by a function of arguments, the first its number of parts, to named arrays."""
         check_scalar(arguments[0], "n_components", Integral, min_val=1)
         check_scalar(self.n_init, "n_init", Integral, min_val=1)
         if self.max_iter is not None:
@@ -54,12 +54,12 @@ class GraphEstimator(PosteriorEstimator):
         self.dtype_ = dtype
 
     def _shared(self, name: str) -> Any:
-        """Returns the posterior mean of a variable that all rows share, as NumPy arrays."""
+        """Returns the posterior mean of a shared variable, as NumPy arrays."""
         return self._asked(lambda posterior: posterior.mean["network"][name])
 
 
 class _Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
-    """A mixin of estimators that turn a row into one number for each of their components."""
+    """Mixin of estimators whose `transform` returns one number for each component."""
 
     components_: np.ndarray
 
@@ -69,7 +69,7 @@ class _Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
 
 class StandardisedEstimator(GraphEstimator):
-    """The base of the estimators of numeric rows, which are standardised for the graph."""
+    """Base class of estimators of numeric rows, which are standardised for the graph."""
 
     # `mean_`: the mean of each column, `[columns]`.
     #
@@ -86,7 +86,7 @@ class StandardisedEstimator(GraphEstimator):
         return float(np.mean(self.score_samples(X)))
 
     def score_samples(self, X: Inputs) -> np.ndarray:
-        r"""Returns \(\log E_q[p(x \mid \theta)]\) of every row in nats, `[rows]`; of what is known of it, with NaN.
+        r"""Returns \(\log E_q[p(x \mid \theta)]\) of every row in nats, `[rows]`; of its observed entries, with NaN.
 
         Args:
             X: rows `[rows, columns]`.
@@ -96,7 +96,7 @@ class StandardisedEstimator(GraphEstimator):
         return density - np.where(np.isnan(rows), 0.0, np.log(self.scale_)).sum(axis=1)
 
     def _first(self, X: Inputs) -> np.ndarray:
-        """Returns the rows to learn from, standardised, and keeps how."""
+        """Returns standardised training rows, and stores the scaling."""
         X = self._validated(X, reset=True, ensure_min_samples=2)
         empty = np.isnan(X).all(axis=0)
         if empty.any():
@@ -106,7 +106,7 @@ class StandardisedEstimator(GraphEstimator):
         return self._standardised(X)
 
     def _checked(self, X: Inputs) -> np.ndarray:
-        """Returns the rows of a question, in the precision of the estimator."""
+        """Returns checked rows in the precision of the estimator."""
         return np.asarray(self._validated(X), self.dtype_)
 
     def _standardised(self, X: np.ndarray) -> np.ndarray:
@@ -114,18 +114,18 @@ class StandardisedEstimator(GraphEstimator):
 
 
 class FactorAnalysis(_Components, StandardisedEstimator):
-    r"""Factor analysis by variational message passing; factors that the rows do not need vanish.
+    r"""Factor analysis by variational message passing; unnecessary factors vanish.
 
     \[ z \sim N(0, I), \qquad x \mid z \sim N(\mu + W z, \Psi), \qquad \Psi \text{ diagonal} \]
 
-    The columns of W have a precision each, which is learned. NaN is a missing entry, in `fit` and everywhere. Columns
-    are standardised within, and every attribute and density is in their own units.
+    The columns of W have learned precisions. NaN is a missing entry, in `fit` and all other methods. Columns are
+    standardised internally; attributes and densities are in the original units.
 
     Args:
-        n_components: how many factors at most; None for as many as there are columns.
-        n_init: how many starts; the one with the best bound is kept. The first is from principal directions of rows
-            scaled by their noise, and rarely needs others.
-        max_iter: sweeps; None for as many as it takes until the bound has ceased to rise.
+        n_components: the largest number of factors; None for the number of columns.
+        n_init: the number of starts; the one with the best bound is kept. The first is from principal directions of
+            rows scaled by their noise, and rarely needs others.
+        max_iter: the number of sweeps; None until the bound no longer rises.
         random_state: the seed.
 
     Attributes:
@@ -157,7 +157,7 @@ class FactorAnalysis(_Components, StandardisedEstimator):
         self.random_state = random_state
 
     def fit(self, X: Inputs, y: Targets = None) -> FactorAnalysis:
-        """Learns from rows.
+        """Fits the model to rows.
 
         Args:
             X: rows `[rows, columns]`; NaN is a missing entry.
@@ -193,7 +193,7 @@ class FactorAnalysis(_Components, StandardisedEstimator):
         return np.linalg.inv(self.get_covariance())
 
 
-# scikit-learn's words for a covariance, in the graph's.
+# scikit-learn's names of covariances, in the graph's.
 _COVARIANCES = {"full": "full", "diag": "diagonal", "tied": "tied"}
 
 
@@ -203,17 +203,18 @@ class GaussianMixture(StandardisedEstimator):
     \[ z \sim \mathrm{Cat}(\pi), \qquad x \mid z \sim N(m_z, \Sigma_z), \qquad
        q(\pi)\, q(m, \Sigma)\, \textstyle\prod_i q(z_i) \approx p(\pi, m, \Sigma, z \mid x) \]
 
-    On rows of unit scale the priors are Dirichlet(a) for the weights, and normal–Wishart of mean 0, count 1, as many
-    degrees of freedom as columns, and the unit matrix, for each component. NaN is a missing entry, in `fit` and
-    everywhere, and integrated out; a row may miss all of them. Columns are standardised within, and every attribute and
-    density is in their own units.
+    On standardised rows the priors are Dirichlet(a) for the weights, and normal–Wishart with mean 0, count 1, as many
+    degrees of freedom as columns, and the unit matrix, for each component. NaN is a missing entry, in `fit` and all
+    other methods, and integrated out; a row may miss all entries. Columns are standardised internally; attributes and
+    densities are in the original units.
 
     Args:
-        n_components: how many at most; a small `weight_concentration_prior` lets those die that the rows do not need.
+        n_components: the largest number of components; with a small `weight_concentration_prior` unnecessary ones
+            vanish.
         covariance_type: "full" or "diag", one for each component, or "tied", one for all.
         weight_concentration_prior: a, for each component.
-        n_init: how many random starts; the one with the best bound is kept.
-        max_iter: sweeps; None for as many as it takes until the bound has ceased to rise.
+        n_init: the number of random starts; the one with the best bound is kept.
+        max_iter: the number of sweeps; None until the bound no longer rises.
         random_state: the seed.
 
     Attributes:
@@ -251,7 +252,7 @@ class GaussianMixture(StandardisedEstimator):
         self.random_state = random_state
 
     def fit(self, X: Inputs, y: Targets = None) -> GaussianMixture:
-        """Learns from rows.
+        """Fits the model to rows.
 
         Args:
             X: rows `[rows, columns]`; NaN is a missing entry.
@@ -277,7 +278,7 @@ class GaussianMixture(StandardisedEstimator):
         return self
 
     def fit_predict(self, X: Inputs, y: Targets = None) -> np.ndarray:
-        """Learns from rows, and returns the component of each, `[rows]`."""
+        """Fits the model to rows, and returns the component of each, `[rows]`."""
         return self.fit(X, y).predict(X)
 
     def predict(self, X: Inputs) -> np.ndarray:
@@ -290,10 +291,10 @@ class GaussianMixture(StandardisedEstimator):
         return self._asked(lambda posterior: jax.nn.softmax(posterior.local({"y": rows})["z"].logits, axis=1))
 
     def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """Returns rows of the mixture with `weights_`, `means_` and `covariances_`, and the component of each.
+        """Returns draws from the mixture with `weights_`, `means_` and `covariances_`, and the component of each.
 
         Args:
-            n_samples: how many.
+            n_samples: the number of draws.
 
         Returns:
             Rows `[n_samples, columns]`, and their components `[n_samples]`, in the order of the components.
@@ -328,19 +329,19 @@ class TopicModel(_Components, GraphEstimator):
     \[ \theta_i \sim \mathrm{Dir}(a), \quad \beta_k \sim \mathrm{Dir}(b), \quad w_{ij} \sim \sum_k \theta_{ik}\beta_k \]
 
     Rows are documents and columns words, as `sklearn.feature_extraction.text.CountVectorizer` returns them, sparse or
-    dense. Counts need not be whole: a weight of each word is taken as well.
+    dense. Counts need not be whole: weights of words are allowed.
 
     Args:
-        n_components: how many topics.
+        n_components: the number of topics.
         doc_topic_prior: a.
         topic_word_prior: b.
-        n_init: how many random starts; the one with the best bound is kept.
-        max_iter: sweeps; None for as many as it takes until the bound has ceased to rise.
+        n_init: the number of random starts; the one with the best bound is kept.
+        max_iter: the number of sweeps; None until the bound no longer rises.
         random_state: the seed.
 
     Attributes:
-        components_: the parameters of the topics' Dirichlet beliefs, `[topics, words]`; a row over its sum is the mean
-            of a topic.
+        components_: the parameters of the topics' Dirichlet beliefs, `[topics, words]`; a row divided by its sum is the
+            mean of a topic.
 
     Source: Blei, Ng & Jordan (2003); names as in `sklearn.decomposition.LatentDirichletAllocation`.
 
@@ -371,7 +372,7 @@ class TopicModel(_Components, GraphEstimator):
         self.random_state = random_state
 
     def fit(self, X: Inputs, y: Targets = None) -> TopicModel:
-        """Learns topics from documents.
+        """Fits topics to documents.
 
         Args:
             X: counts `[documents, words]`.
@@ -441,7 +442,7 @@ class TopicModel(_Components, GraphEstimator):
 
 
 def _words(rows: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the words of each document and how often they occur, padded by counts of zero."""
+    """Returns the words of each document and their counts, padded by counts of zero."""
     rows = rows.copy()
     rows.eliminate_zeros()
     lengths = np.diff(rows.indptr)

@@ -1,4 +1,4 @@
-"""From the folder that an estimator wrote to the estimator."""
+"""Loading of saved estimators."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _ESTIMATORS = {kind.__name__: kind for kind in _KINDS}
 def load(path: str | os.PathLike[str], *, trust: Iterable[str] = ()) -> Any:
     """Reads an estimator that `save` wrote.
 
-    Of a classifier or regressor the parameters of the constructor are those of a new one, `samples` excepted: what was
-    learned is what is kept. Faces of graphs keep theirs; a generator of random numbers becomes None.
+    A classifier or regressor has default constructor parameters, except `samples`: only the fitted state is saved.
+    Estimators of graphs keep theirs; a random generator becomes None.
 
     Args:
         path: the folder.
         trust: names of modules that may be imported, as for `lamu.load`.
 
     Returns:
-        The estimator. It predicts the same bits as the one that was saved.
+        The estimator. Its predictions equal those of the saved one bit for bit.
 
     Raises:
         lamu.store.StoreError: if the folder is missing, altered, or not a saved estimator.
@@ -53,7 +53,7 @@ def load(path: str | os.PathLike[str], *, trust: Iterable[str] = ()) -> Any:
         if unknown := set(parameters) - set(names):
             raise ValueError(f"a {kind.__name__} has no parameter {unknown.pop()!r}")
         estimator: Any = kind(**parameters)
-        with jax.enable_x64(True):  # else what has 64 bits would be rounded to 32
+        with jax.enable_x64(True):  # otherwise 64-bit arrays would be rounded to 32 bits
             learned = decode(content["learned"], arrays)
         if learned["dtype_"] not in ("float32", "float64"):
             raise ValueError(f"dtype_ is {learned['dtype_']!r}")

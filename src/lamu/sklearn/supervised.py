@@ -1,4 +1,4 @@
-"""Classification and regression in scikit-learn's manner."""
+"""Scikit-learn estimators for classification and regression."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _OF_CLASSES = ("categorical", "ordinal")  # which may be asked for on two classe
 
 
 class BayesianClassifier(ClassifierMixin, BayesianEstimator):
-    r"""Classification with probabilities that know what the data leave open.
+    r"""Bayesian classification.
 
     \[ p(y^* = k \mid x^*, D) = \int p(y^* = k \mid f(\theta, x^*))\, q(\theta)\, d\theta \]
 
     Where neither `network`, `prior`, `algorithm` nor `epochs` is given, linear, additive, kernel and network candidates
-    are fitted over folds and mixed (`lamu.fit_table`), as `lamu fit` does. Columns are standardised within.
+    are fitted over folds and mixed (`lamu.fit_table`), as `lamu fit` does. Columns are standardised internally.
 
     Args:
         likelihood: \(p(y \mid f)\) over the classes in sorted order, one of `lamu.likelihoods`, or a name as for
             `lamu fit --likelihood`: "ordinal" for ordered classes; None for "logit" on two classes, else "categorical".
-        network: f, one of `lamu.networks` (`Linear()` for a generalised linear model) or one's own; None for two
+        network: f, one of `lamu.networks` (`Linear()` for a generalised linear model) or a custom one; None for two
             hidden layers of 64 units.
         prior: \(p(\theta)\); None for a Normal whose scale is learned.
         algorithm: one of `lamu.algorithms` or `lamu.mcmc`; None for an ensemble over folds (`lamu.fit_folds`).
-        epochs: passes over the rows; None for as many as it takes.
-        batch_size: rows of a step, where one of these four is given; the mixture has its own.
-        samples: how many draws of the posterior a prediction is made of, where it needs draws.
-        random_state: the seed, as everywhere in scikit-learn; an integer makes results repeatable.
+        epochs: passes over the rows; None until convergence.
+        batch_size: rows a step, where one of these four is given; the mixture sets its own.
+        samples: the number of posterior draws of a prediction, where it needs draws.
+        random_state: the seed, as in scikit-learn; an integer makes results repeatable.
 
     Attributes:
         classes_: the labels of the classes, sorted.
@@ -82,25 +82,25 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
 
 
 class BayesianRegressor(RegressorMixin, BayesianEstimator):
-    r"""Regression with a predictive distribution for each row.
+    r"""Bayesian regression, with a predictive distribution for each row.
 
     \[ p(y^* \mid x^*, D) = \int p(y^* \mid f(\theta, x^*))\, q(\theta)\, d\theta \]
 
     Where neither `network`, `prior`, `algorithm` nor `epochs` is given, linear, additive, kernel and network candidates
     are fitted over folds and mixed (`lamu.fit_table`), as `lamu fit` does, which chooses the likelihood too. Columns
-    and target are standardised within; predictions are in the units of y.
+    and target are standardised internally; predictions are in the units of y.
 
     Args:
         likelihood: \(p(y \mid f)\), one of `lamu.likelihoods`, or a name as for `lamu fit --likelihood`: "poisson" for
             counts, "student_t" for heavy tails; None for a Gaussian with a learned noise.
-        network: f, one of `lamu.networks` (`Linear()` for a generalised linear model) or one's own; None for two
+        network: f, one of `lamu.networks` (`Linear()` for a generalised linear model) or a custom one; None for two
             hidden layers of 64 units.
         prior: \(p(\theta)\); None for a Normal whose scale is learned.
         algorithm: one of `lamu.algorithms` or `lamu.mcmc`; None for an ensemble over folds (`lamu.fit_folds`).
-        epochs: passes over the rows; None for as many as it takes.
-        batch_size: rows of a step, where one of these four is given; the mixture has its own.
-        samples: how many draws of the posterior a prediction is made of, where it needs draws.
-        random_state: the seed, as everywhere in scikit-learn; an integer makes results repeatable.
+        epochs: passes over the rows; None until convergence.
+        batch_size: rows a step, where one of these four is given; the mixture sets its own.
+        samples: the number of posterior draws of a prediction, where it needs draws.
+        random_state: the seed, as in scikit-learn; an integer makes results repeatable.
 
     Examples:
         >>> import lamu
@@ -113,11 +113,11 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
     """
 
     def predict(self, X: Inputs, return_std: bool = False) -> Any:
-        """Returns the mean of the predictive distribution, and its standard deviation where asked.
+        """Returns the mean of the predictive distribution, and optionally its standard deviation.
 
         Args:
             X: inputs `[rows, columns]`.
-            return_std: whether to return the standard deviation too, noise included.
+            return_std: whether to return the standard deviation too, including noise.
 
         Returns:
             Means `[rows]` in the units of y, or a pair of means and standard deviations.
@@ -125,7 +125,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         return self._predict(X, lambda pred: (pred.mean, pred.std) if return_std else pred.mean)
 
     def predict_interval(self, X: Inputs, level: float = 0.9) -> np.ndarray:
-        """Returns the central interval in which the target lies with a given probability.
+        """Returns the central predictive interval of a given probability.
 
         Args:
             X: inputs `[rows, columns]`.
@@ -141,7 +141,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
 
         Args:
             X: inputs `[rows, columns]`.
-            n_samples: how many draws.
+            n_samples: the number of draws.
             random_state: the seed of the draws.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Choices of curvature: what stands for the Hessian of the mean loss."""
+"""Curvatures: approximations of the Hessian of the mean loss."""
 
 from typing import TYPE_CHECKING
 

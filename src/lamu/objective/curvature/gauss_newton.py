@@ -31,7 +31,7 @@ __all__ = ["GaussNewton", "OverData", "SampledGaussNewton"]
 
 @record
 class GaussNewton(Curvature):
-    """The Fisher information of the outputs, pulled back to the weights."""
+    """The generalised Gauss–Newton matrix: the Fisher information of the outputs, pulled back to the weights."""
 
     # \[ H = \sum_i r_i\, J_i^\top \Lambda_i J_i, \qquad J_i = \partial f(\theta, x_i)/\partial\theta \]
     #
@@ -113,7 +113,7 @@ def _diagonal(loss: BatchLoss, theta: Params) -> Params:
 
 @record
 class SampledGaussNewton(Curvature):
-    """`GaussNewton` by Monte Carlo: squares of single rows' gradients, with labels drawn from the model."""
+    """A Monte Carlo estimate of `GaussNewton`: squared gradients of rows with labels drawn from the model."""
 
     # \[ H \approx \frac1S \sum_s \sum_i r_i\, \tilde g_{is} \tilde g_{is}^\top, \qquad
     #    \tilde g_{is} = -\nabla_\theta \log p(\tilde y_{is} \mid f(\theta, x_i)), \quad
@@ -192,7 +192,7 @@ def _of_labels(information: OutputHessian, keys: Array) -> OutputHessian:
 
 @record
 class OverData:
-    r"""\(H = \frac1N \sum_i w_i p\, J_i^\top \Lambda_i J_i\) at one point, with the data that it is of."""
+    r"""The operator \(H = \frac1N \sum_i w_i p\, J_i^\top \Lambda_i J_i\) at one point, over all data."""
 
     objective: Objective  # the loss of a network in evaluation mode, without a state
     params: Params  # the point, all parameters
@@ -222,7 +222,7 @@ class OverData:
         return self._summed(of, key)
 
     def _summed(self, of: Callable[..., Params], key: RandomKey) -> Params:
-        """The sum over the batches, each by its share of the rows."""
+        """Returns the sum over the batches, weighted by their shares of the rows."""
         rows = jnp.sum(self.batches.mask)
 
         def add(carry: tuple[Params, Array], batch: Batch) -> tuple[tuple[Params, Array], None]:

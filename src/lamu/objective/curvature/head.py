@@ -1,4 +1,4 @@
-"""A last layer on its own: its features once, and no Jacobian."""
+"""Curvatures of a last layer from its features, without Jacobians."""
 
 # Where every free weight belongs to one layer whose output is the network's, \(f(x) = W^\top \phi(x)\) with \(\phi\)
 # the features (one, for the bias, among them), so that \(J_i = \phi_i^\top \otimes I\) and
@@ -37,17 +37,17 @@ _KEEPS_ORDER = ("reshape", "squeeze", "expand_dims", "convert_element_type", "co
 
 @dataclass(frozen=True)
 class Head:
-    """A last layer, read."""
+    """The outputs and features of a last layer."""
 
     outputs: Array  # f, `[batch, outputs]`
     features: Array  # φ, `[batch * positions, in]`, the bias's one first
     outputs_first: bool  # whether the kernel's coordinates run over the outputs first
     reordered: bool  # whether the layer's weights are stored in another order than `[in, out]`, the bias first
-    positions: int = 1  # how many of a row's outputs the layer gives one after the other
+    positions: int = 1  # the number of positions of a row at which the layer is applied
 
 
 def features(function: Callable[..., Array], params: Params, rows: Inputs, positions: int = 1) -> Head | None:
-    """Returns outputs and features of a network whose parameters are one layer at its end; None for any other."""
+    """Returns outputs and features of a network whose free parameters are its last layer; None for others."""
     ranks = sorted(jnp.ndim(leaf) for leaf in jax.tree.leaves(params))
     if not ranks or ranks[:-1] not in ([], [1]) or ranks[-1] < 2 or (positions == 1 and ranks[-1] > 2):
         return None
@@ -55,7 +55,7 @@ def features(function: Callable[..., Array], params: Params, rows: Inputs, posit
 
 
 def features_of(read: LinearisedNetwork, params: Params, positions: int = 1) -> Head | None:
-    """Returns the same of a network that was linearised already."""
+    """Returns the same for an already linearised network."""
     found = layers(read, params)
     leaves = len(read.leaves)
     if len(found) != 1 or read.unread or len(read.sites) != leaves:
@@ -85,7 +85,7 @@ def features_of(read: LinearisedNetwork, params: Params, positions: int = 1) -> 
 
 
 def from_features(structure: AnyStructure, head: Head, of: OutputHessian, like: Params) -> PyTree:
-    """Returns the curvature of the layer in a structure, or None for a structure that has no way round the Jacobian."""
+    """Returns the curvature of the layer in a structure, or None for a structure that needs the Jacobian."""
     phi = head.features
     if structure is Diagonal:
         values = jnp.matmul((phi**2).T, of.diagonal(), precision=_PRECISE)
@@ -102,7 +102,7 @@ def from_features(structure: AnyStructure, head: Head, of: OutputHessian, like: 
 
 
 def _stored(whole: Array, head: Head, like: Params) -> Array:
-    """The matrix in the order that the weights are stored in."""
+    """Returns the matrix in the order of the stored weights."""
     if not head.reordered:
         return whole
     order = permutation(like, head.outputs_first)
@@ -110,7 +110,7 @@ def _stored(whole: Array, head: Head, like: Params) -> Array:
 
 
 def _dense(phi: Array, information: Array) -> Array:
-    """The whole matrix, one row of blocks after the other."""
+    """Returns the full matrix, by rows of blocks."""
     rows, width, outputs = *phi.shape, information.shape[1]
 
     def of_output(weights: Array) -> Array:
@@ -123,14 +123,14 @@ def _dense(phi: Array, information: Array) -> Array:
 
 
 def _per_output(phi: Array, weights: Array) -> Array:
-    """Every output's matrix, `[out, in, in]`: one product for all of them."""
+    """Returns the matrix of every output, `[out, in, in]`, by one product."""
     rows, width = phi.shape
     products = (phi[:, :, None] * phi[:, None, :]).reshape(rows, width * width)
     return jnp.matmul(weights.T, products, precision=_PRECISE).reshape(-1, width, width)
 
 
 def _spans(like: Params) -> PyTree:
-    """The slice of coordinates of every leaf, in the order of `ravel`."""
+    """Returns the slice of coordinates of every leaf, in the order of `ravel`."""
     leaves, structure = jax.tree.flatten(like)
     ends = np.cumsum([0, *(leaf.size for leaf in leaves)])
     return jax.tree.unflatten(structure, [slice(int(a), int(b)) for a, b in itertools.pairwise(ends)])
@@ -164,7 +164,7 @@ def _order_of_positions(read: LinearisedNetwork, layer: Layer, positions: int) -
 
 
 def _by_position(numbers: np.ndarray, step: Step, position: int, axes: int) -> np.ndarray:
-    """What a layer gives in the order of `views`, `[positions, out]`."""
+    """Returns a layer's outputs in the order of `views`, `[positions, out]`."""
     if step.name == "conv_general_dilated":
         numbers = np.moveaxis(numbers.transpose(step.equation.params["dimension_numbers"].out_spec), 1, -1)
         axes = 1
@@ -174,7 +174,7 @@ def _by_position(numbers: np.ndarray, step: Step, position: int, axes: int) -> n
 
 
 def _is_output(read: LinearisedNetwork, step: int) -> bool:
-    """Whether what an equation gives is the network's output, moved at most, without a change of order."""
+    """Whether the result of an equation is the network's output, possibly reshaped without reordering."""
     program = read.program
     (place,) = program.steps[step].writes
     (result,) = program.outputs

@@ -1,4 +1,4 @@
-"""What a choice of curvature computes, at one point."""
+"""Base classes of curvatures, and of curvatures in the outputs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Curvature", "Evaluation", "OutputHessian", "evaluated", "fisher_info
 
 @dataclass(frozen=True)
 class OutputHessian:
-    r"""\(r_i \Lambda_i\) of a batch, in whatever form is asked for."""
+    r"""The curvature \(r_i \Lambda_i\) in the outputs of a batch, in several forms."""
 
     likelihood: Likelihood  # p(y | f)
     dispersion: Params  # its parameters
@@ -79,7 +79,7 @@ class OutputHessian:
 
 
 def fisher_information(loss: BatchLoss, theta: Params, f: Array) -> OutputHessian:
-    """Returns every row's Fisher information about f, times what the row counts in the mean loss."""
+    """Returns every row's Fisher information about f, times the row's weight in the mean loss."""
     dispersion = loss.space.join(theta, loss.rest)["likelihood"]
     likelihood = loss.objective.model.likelihood
     weights = likelihood.counted(dispersion, f, loss.batch.y, loss.objective.row_factor(loss.batch))
@@ -98,24 +98,24 @@ class Evaluation:
     value: Array  # \(\bar\ell\) in nats a row
     gradient: Params  # \(\nabla\bar\ell\) in the belief's coordinates
     rest: Params  # the gradient in the rest (dispersions)
-    curvature: OperatorTree  # \(\nabla^2\bar\ell\) or what stands for it; None where the covariance is fixed
+    curvature: OperatorTree  # an approximation of \(\nabla^2\bar\ell\); None where the covariance is fixed
     network_state: State  # the network's new state
 
     @classmethod
     def of(cls, at: Gradient, curvature: OperatorTree) -> Evaluation:
-        """Returns value and gradient at a point beside a curvature."""
+        """Returns value and gradient at a point with a curvature."""
         return cls(at.value, at.coordinates, at.rest, curvature, at.network_state)
 
 
 @runtime_checkable
 class Curvature(Protocol):
-    r"""How \(\nabla^2\bar\ell\) is taken, in the structure of the belief's precision."""
+    r"""Base class of approximations of \(\nabla^2\bar\ell\) in the structure of the belief's precision."""
 
     departure: str | Any = ""  # what it changes about the rule, in words; empty for nothing
 
     @property
     def name(self) -> str:
-        """What it is called in tables."""
+        """The name in tables."""
         return type(self).__name__
 
     def evaluate(
@@ -124,10 +124,10 @@ class Curvature(Protocol):
         """Returns value, gradient and curvature of the mean loss at θ."""
         ...
 
-    # What has a default.
+    # Defaults.
 
     def accumulates(self, structure: AnyStructure) -> str:
-        """Returns how it is taken over microbatches: "rows", "gradient", or "" for what needs all rows at once."""
+        """Returns how it accumulates over microbatches: "rows", "gradient", or "" where it needs all rows at once."""
         # "rows": it is linear in the rows, and added up. "gradient": the loss, or the choice itself, adds up.
         return ""
 
@@ -146,7 +146,7 @@ def evaluated(
     structure: AnyStructure,
     key: RandomKey | None,
 ) -> Evaluation:
-    """Returns the evaluation on a batch, over microbatches where the objective asks for them."""
+    """Returns the evaluation on a batch, accumulated over microbatches where the objective has them."""
     parts = loss.objective.microbatches(loss.batch)
     way = getattr(curvature, "accumulates", lambda _: "")(structure) if parts > 1 else "gradient"
     if way == "gradient":

@@ -1,4 +1,4 @@
-"""Kronecker factors of a curvature in the outputs, beside value and gradient, from one forward pass."""
+"""Kronecker factors of a curvature in the outputs, with value and gradient, from one forward pass."""
 
 # \(\sum_i r_i J_i^\top \Lambda_i J_i\), with \(J_i\) the Jacobian of the outputs of row i, by backward passes of roots
 # of \(r_i \Lambda_i\), whichever choice of curvature \(\Lambda_i\) is of.
@@ -25,7 +25,7 @@ __all__ = ["AtOutputs"]
 
 
 class AtOutputs:
-    """The loss of a batch at its outputs: what every choice of curvature in the outputs begins with."""
+    """The loss of a batch as a function of its outputs, for curvatures in the outputs."""
 
     def __init__(self, loss: BatchLoss, theta: Params, structure: KroneckerFactored, key: RandomKey | None) -> None:
         _require(loss)
@@ -48,18 +48,18 @@ class AtOutputs:
         self.gradient, self.cotangents = self.read.pull(self.slope)
 
     def pulled(self, hessian: OutputHessian) -> tuple[Array, Sequence[Array]]:
-        """Returns the roots of a curvature in the outputs, and what they pull back to: a backward pass a root."""
+        """Returns the roots of a curvature in the outputs, and their pull-backs, one backward pass a root."""
         roots = jnp.moveaxis(hessian.root(), 2, 0)
         if len(roots) == 1:
             return roots, [cotangents[None] for cotangents in self.read.pull(roots[0])[1]]
         return roots, jax.vmap(lambda root: self.read.pull(root)[1])(roots)
 
     def of_the_gradient(self) -> tuple[Array, Sequence[Array]]:
-        """Returns the same of the data's own gradients, of which the backward pass is the gradient's."""
+        """Returns the same for the gradients of the data, from the gradient's backward pass."""
         return halved(self.slope, self.weights)[None], [halved(c, self.weights)[None] for c in self.cotangents]
 
     def evaluation(self, roots: Array, cotangents: Sequence[Array]) -> Evaluation:
-        """Returns value and gradient beside the factors of roots pulled back to `cotangents`."""
+        """Returns value and gradient with the factors of roots pulled back to `cotangents`."""
         apart, sharing = self.structure.apart(self.theta), self.structure.sharing
         known = layers_by_name(self.read, self.theta, apart)
         found = KroneckerBlocks(factors(self.read, self.theta, roots, cotangents, self.weights, known, sharing).blocks)
@@ -95,7 +95,7 @@ def _require(loss: BatchLoss) -> None:
 def _require_layout(
     found: KroneckerBlocks, structure: KroneckerFactored, theta: Params, read: LinearisedNetwork
 ) -> None:
-    """Raises a TypeError where the network does not use a leaf as the tree lets expect."""
+    """Raises a TypeError where the network does not use a leaf as its name implies."""
     expected = jax.eval_shape(lambda: structure.from_diagonal(theta).fresh)
     paths = [_described(blocks.blocks) for blocks in (found, expected)]
     for path, block in paths[1].items():

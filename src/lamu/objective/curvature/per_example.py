@@ -1,4 +1,4 @@
-"""Curvatures from the gradients of single rows."""
+"""Curvatures from per-example gradients."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class SquaredGradients(Curvature):
 
 @record
 class LowRankGradients(Curvature):
-    r"""The mean over rows of \(g_i g_i^\top\) by its k leading directions, with the diagonal exact."""
+    r"""The mean over rows of \(g_i g_i^\top\), approximated by k leading directions and an exact diagonal."""
 
     # \[ H \approx W W^\top + \mathrm{diag}(d), \qquad W W^\top \text{ the best rank-}k\text{ part of }
     #    \sum_i r_i\, g_i g_i^\top, \qquad d = \sum_i r_i\, g_i^2 - \mathrm{diag}(W W^\top) \]

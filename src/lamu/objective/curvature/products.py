@@ -1,4 +1,4 @@
-r"""Products of the curvature with a vector, without the matrix: \(v \mapsto \nabla^2\bar\ell\, v\) and its likes."""
+r"""Matrix-free products of curvatures with vectors, such as \(v \mapsto \nabla^2\bar\ell\, v\)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Row: TypeAlias = Callable[[tuple[Params, Params], PyTree], Array]
 
 
 def row_losses(loss: BatchLoss, key: RandomKey | None) -> tuple[Row, Inputs, Array]:
-    """Returns a row's negative log likelihood as a function, the rows, and what each counts in the mean loss."""
+    """Returns a row's negative log likelihood as a function, the rows, and their weights in the mean loss."""
     # \[ \bar\ell = \sum_i r_i\, \ell_i(\theta, \phi) - \tfrac1N \log p(\phi) - \dots, \qquad
     #    \ell_i = -\log p(y_i \mid x_i, \theta, \phi) \]
     #
@@ -64,7 +64,7 @@ def row_losses(loss: BatchLoss, key: RandomKey | None) -> tuple[Row, Inputs, Arr
 
 
 def require_rows(loss: BatchLoss) -> None:
-    """Raises unless each row of the batch has a loss of its own."""
+    """Raises a TypeError unless the rows of the batch are independent."""
     network = loss.objective.model.network
     if jax.tree.leaves(loss.network_state) or network.masked:
         raise TypeError(
@@ -86,7 +86,7 @@ def without_padding(loss: BatchLoss) -> BatchLoss:
 
 
 def dispersion_prior(loss: BatchLoss, coordinates: Params) -> tuple[Array, Params]:
-    r"""Returns \(-\log p(\phi) / N\) of the dispersions' own prior, which no row has a share in, and its gradient."""
+    r"""Returns \(-\log p(\phi) / N\) of the dispersions' prior, which is separate from rows, and its gradient."""
 
     def negative_log_prior(rest: Params) -> Array:
         dispersions = loss.space.join(coordinates, rest)["likelihood"]

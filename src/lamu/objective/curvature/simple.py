@@ -33,7 +33,7 @@ __all__ = [
 
 
 class _OfGradient(Curvature):
-    """A function of the batch's gradient; where that is clipped, of the clipped one."""
+    """Base class of curvatures that are functions of the batch's (possibly clipped) gradient."""
 
     def accumulates(self, structure: AnyStructure) -> str:
         return "gradient"
@@ -132,7 +132,7 @@ class Hessian(Curvature):
 
 @record
 class Damped(Curvature):
-    r"""\(H + \gamma I\): another choice of curvature, with a floor under it."""
+    r"""Damped curvature, \(H + \gamma I\)."""
 
     # The belief becomes narrower than the curvature says, by as much as a prior of precision \(N\gamma\) would make it;
     # the mean's fixed point stays where it is.
@@ -160,7 +160,7 @@ class Damped(Curvature):
 
 @record
 class ClippedGradient(Curvature):
-    r"""Another choice of curvature beside a gradient of a norm of at most c: \(g \min(1, c / \lVert g \rVert)\)."""
+    r"""Another curvature with gradient clipping to a norm of c: \(g \min(1, c / \lVert g \rVert)\)."""
 
     # The gradient is that of the mean loss on all rows of a batch, at each draw of the weights, and the norm is over
     # all of the belief's coordinates: microbatches and devices change neither. Curvatures that estimate the Hessian are

@@ -1,4 +1,4 @@
-"""Reads where a network's parameters meet the data, and so has single examples' gradients squared without them."""
+"""Finds the uses of parameters in a network's jaxpr, to compute squared per-example gradients without storing them."""
 
 from typing import TYPE_CHECKING
 

@@ -100,7 +100,7 @@ def factor_sums(
     known: Sequence[Layer],
     sharing: Expand | Reduce = _EXPANDED,
 ) -> Params:
-    """Returns the same as a tree: `FactorSums` a layer, its inputs a mean, and a `Diagonal` for every other leaf."""
+    """Returns the same as a tree: `FactorSums` for layers, with mean inputs, and a `Diagonal` for other leaves."""
     blocks: list[PyTree] = [None] * len(read.leaves)
     for layer in known:
         blocks[layer.kernel] = _product(read, layer, cotangents[layer.site], weights, sharing)
@@ -130,7 +130,7 @@ def _is_part(node: object) -> bool:
 
 
 def is_sums(node: object) -> bool:
-    """Returns whether something is the sums of a layer."""
+    """Whether a node is the `FactorSums` of a layer."""
     return isinstance(node, FactorSums)
 
 
@@ -139,7 +139,7 @@ def _part(node: PyTree) -> PyTree:
 
 
 def views(read: LinearisedNetwork, layer: Layer, cotangents: Array) -> tuple[Array, Array]:
-    """Returns what a layer takes in, `[batch, positions, in]`, and cotangents of what it gives."""
+    """Returns a layer's inputs, `[batch, positions, in]`, and cotangents of its outputs."""
     site = read.sites[layer.site]
     step = read.program.steps[site.step]
     split = _of_convolution if step.name == "conv_general_dilated" else _of_product
@@ -211,7 +211,7 @@ def _of_convolution(read: LinearisedNetwork, site: ParameterUse, index: int, cot
 
 
 def _squares(read: LinearisedNetwork, index: int, cotangents: Array) -> Array:
-    """Returns the sums of squares of a leaf at one of its sites."""
+    """Returns the sums of squared gradients of a leaf at one of its uses."""
     ones = jnp.ones(cotangents.shape[1], cotangents.dtype)
     one = lambda cotangent: read.rule(index, cotangent)(ones)[0]
     square = one(cotangents[0]) if cotangents.shape[0] == 1 else jnp.sum(jax.lax.map(one, cotangents), axis=0)
@@ -219,7 +219,7 @@ def _squares(read: LinearisedNetwork, index: int, cotangents: Array) -> Array:
 
 
 def _squares_of_row(function: Callable[..., Array], chosen: list[Array], roots: Array) -> list[Array]:
-    """A row's squared gradients along several cotangents, added up."""
+    """Returns the sum of a row's squared gradients along several cotangents."""
     pull = jax.vjp(function, chosen)[1]
     return [jnp.sum(leaf * leaf, axis=0) for leaf in jax.vmap(lambda root: pull(root)[0])(roots)]
 

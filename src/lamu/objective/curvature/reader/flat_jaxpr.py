@@ -1,4 +1,4 @@
-"""A function's equations in one list, to be read and run again one by one."""
+"""A flat list of a function's equations, which can be inspected and run one by one."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from lamu.typing import Array, Params, PyTree
 __all__ = ["MOVES", "FlatJaxpr", "Step", "Values", "differentiable", "warn_of_rows", "warned"]
 
 
-Values: TypeAlias = dict[int, PyTree]  # what stands at each place: arrays, traced or not
+Values: TypeAlias = dict[int, PyTree]  # the value at each place: arrays, traced or not
 Place: TypeAlias = int | core.Literal  # of a value, or the value itself
 
 LOG = logging.getLogger("lamu")
 
 
 def warn_of_rows(quantity: str, rows: int, params: Params, reasons: Mapping[int, str]) -> None:
-    """Warns that a quantity takes one backward pass a row for the parameters that the reader cannot read."""
+    """Warns that a quantity takes one backward pass a row for parameters whose use is not supported."""
     # The first three parameters are named for each reason. A program that is traced again does not warn again.
     paths = tree.paths(params)
     by_reason: dict[str, list[str]] = {}
@@ -47,7 +47,7 @@ def _first_three(names: list[str]) -> str:
 
 @lru_cache(maxsize=256)
 def warned(message: str) -> None:
-    """Gives a warning, of each text once."""
+    """Gives each warning once."""
     LOG.warning(message)
 
 
@@ -81,7 +81,7 @@ class Step:
         return self.equation.primitive.name
 
     def run(self, values: Values) -> list[PyTree]:
-        """Returns the outputs, given what stands at each place; nothing for outputs that nobody reads."""
+        """Returns the outputs, given the value of each place; None for unused outputs."""
         arguments = {
             atom: values[place]
             for atom, place in zip(self.equation.invars, self.reads, strict=True)
@@ -99,7 +99,7 @@ class Step:
 
 
 class FlatJaxpr:
-    """The flat list of a function's equations, and which places hold views of the function's parameters."""
+    """The flat list of a function's equations, with the places of views of its parameters."""
 
     # A view is a parameter leaf, or a slice of one, that was moved or changed element by element, without an example's
     # part in it.
@@ -125,7 +125,7 @@ class FlatJaxpr:
         example: Sequence[PyTree],
         read: Sequence[bool] | None = None,
     ) -> None:
-        """Traces `function(params, example)`, two lists of arrays, once; `read` says which parameters are followed."""
+        """Traces `function(params, example)`, two lists of arrays, once; `read` tells the parameters to follow."""
         closed = jax.make_jaxpr(function)(list(params), list(example))
         if closed.effects:
             raise ValueError(
@@ -148,11 +148,11 @@ class FlatJaxpr:
         self.outputs = self._inline(closed.jaxpr, closed.consts, places)
 
     def depends(self, place: int | None) -> bool:
-        """Whether what stands at a place depends on the example."""
+        """Whether the value at a place depends on the example."""
         return place in self._dependent
 
     def before(self, leaves: Sequence[Array]) -> Values:
-        """Returns the values of all places that no example has a part in."""
+        """Returns the values of all places that do not depend on the example."""
         values = {**self.constants, **dict(zip(self.leaves, leaves, strict=True))}
         for step in self.steps:
             if not step.dependent:
@@ -160,7 +160,7 @@ class FlatJaxpr:
         return values
 
     def results(self, values: Values) -> list[PyTree]:
-        """Returns the function's results, when every step was run."""
+        """Returns the function's results after all steps."""
         return [_constant(out) if isinstance(out, core.Literal) else values[out] for out in self.outputs]
 
     def _place(self, aval: Any) -> int:
@@ -188,7 +188,7 @@ class FlatJaxpr:
         return [read(atom) for atom in jaxpr.outvars]
 
     def _opens(self, reads: Sequence[Place]) -> bool:
-        """Whether a call that reads these places is opened."""
+        """Whether a call that reads these places is inlined."""
         return any(self._is(place) for place in reads)
 
     def _step(self, equation: Any, reads: list[Place]) -> dict[core.Var, int]:
@@ -242,7 +242,7 @@ def differentiable(aval: Any) -> bool:
 
 
 def _opened(equation: Any) -> tuple[Any, Sequence[Any]] | None:
-    """Returns the jaxpr and the constants inside a call; None for what is no call."""
+    """Returns the jaxpr and the constants inside of a call; None for other equations."""
     if equation.primitive.name == "split":
         return _slices(equation)
     if equation.primitive.name not in CALLS:
@@ -252,7 +252,7 @@ def _opened(equation: Any) -> tuple[Any, Sequence[Any]] | None:
 
 
 def _slices(equation: Any) -> tuple[Any, Sequence[Any]]:
-    """A split is its slices: one view each."""
+    """Returns a split as slices, one view each."""
     axis, sizes = equation.params["axis"], equation.params["sizes"]
     ends = list(itertools.accumulate(sizes))
     cut = lambda x: [jax.lax.slice_in_dim(x, end - size, end, axis=axis) for end, size in zip(ends, sizes, strict=True)]

@@ -1,4 +1,4 @@
-"""The matrix of all examples' gradients, used and never held: inner products, products, leading directions."""
+"""The matrix of per-example gradients as an operator: inner products, products and leading directions."""
 
 # With \(G\) the matrix whose rows are \(\sqrt{r_i}\, g_i^\top\), the Gram matrix \(G G^\top\) has one entry for two
 # examples, and its leading eigenvectors \(Q\) give the leading directions of \(G^\top G = \sum_i r_i g_i g_i^\top\) as
@@ -40,7 +40,7 @@ Turn: TypeAlias = Callable[[Array], Array]  # of some vectors, along a leading a
 
 @dataclass(frozen=True)
 class Part:
-    """What a leaf has of the matrix at one of its sites."""
+    """The part of the matrix of one use of a leaf."""
 
     leaf: int  # its index
     form: RowForm
@@ -50,7 +50,7 @@ class Part:
 
 @dataclass(frozen=True)
 class GradientMatrix:
-    r"""What a backward pass of \(\sum_i r_i \ell_i(\theta)\) says about the matrix G with rows \(\sqrt{r_i}\, g_i\)."""
+    r"""The matrix G with rows \(\sqrt{r_i}\, g_i\), from a backward pass of \(\sum_i r_i \ell_i(\theta)\)."""
 
     value: Array  # \(\sum_i r_i \ell_i\)
     gradient: Params  # \(\sum_i r_i g_i\), like the parameters
@@ -86,7 +86,7 @@ class GradientMatrix:
 def gradient_matrix(
     loss: Callable[..., Array], params: Params, examples: Inputs, weights: Array, read: PyTree = True
 ) -> GradientMatrix:
-    """Takes one backward pass of a batch, after which the matrix of single gradients can be used without being held."""
+    """Runs one backward pass of a batch and returns the matrix of per-example gradients, without storing it."""
     # At a dense layer the Gram matrix is \((A A^\top) \circ (D D^\top)\), for inputs A and cotangents D, a product with
     # k vectors costs k forward passes and \(G^\top C\) k products of the backward pass. Where weights are shared over
     # positions single gradients are made a slab of coordinates at a time. A leaf that is used more than once, or inside
@@ -130,7 +130,7 @@ def leading_eigenvectors(matrix: Array, count: int) -> Array:
 
 
 def _part(met: LinearisedNetwork, number: int, cotangent: Array, inverse_root: Array) -> Part:
-    """Returns what one site has of G."""
+    """Returns the part of G of one use of a parameter."""
     site, leaf = met.sites[number], met.leaves[met.sites[number].leaf]
     # Cotangents carry r, rows its root.
     cotangent = widened(cotangent, leaf.dtype)

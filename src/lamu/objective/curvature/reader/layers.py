@@ -1,4 +1,4 @@
-"""Which leaves are kernels, applied as a product, and which biases are added to what comes out of them."""
+"""Finds layers: kernels that are used in products, with the biases added to their outputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Layer", "layers", "layers_by_name", "moved", "places", "sole_users"]
 
 @dataclass(frozen=True)
 class Layer:
-    """A kernel, with the bias that its outputs meet."""
+    """A kernel, with the bias added to its outputs."""
 
     kernel: int  # the kernel's leaf
     bias: int | None  # the bias's leaf; None where there is none, or where it stands elsewhere in the tree
@@ -56,7 +56,7 @@ def layers(read: LinearisedNetwork, params: Params, apart: Sequence[int] = ()) -
 
 
 def layers_by_name(read: LinearisedNetwork, params: Params, apart: Sequence[int] = ()) -> list[Layer]:
-    """Returns the layers as the tree alone tells them (`lamu.operators.KroneckerBlocks`)."""
+    """Returns the layers by the names in the tree alone (`lamu.operators.KroneckerBlocks`)."""
     # A bias joins its kernel only where the two have the names `{"bias", "kernel"}`, and the inputs come first.
     named = _pairs(params, by_name=True)
     own = lambda layer: layer.bias is None or (named.get(layer.kernel) == layer.bias and not layer.outputs_first)
@@ -75,7 +75,7 @@ def places(program: FlatJaxpr, site: ParameterUse) -> tuple[list[int], list[int]
 
 
 def _order(program: FlatJaxpr, site: ParameterUse) -> str | None:
-    """Returns over what the kernel's coordinates run first, "inputs" or "outputs"; None for no kernel."""
+    """Returns the first axis of the kernel's coordinates, "inputs" or "outputs"; None for other leaves."""
     step, moves = program.steps[site.step], [program.steps[number] for number in site.single]
     if site.spread or any(move.name not in MOVES for move in moves):
         return None
@@ -115,7 +115,7 @@ def _pairs(params: Params, by_name: bool = False) -> dict[int, int]:
 
 
 def _meets(program: FlatJaxpr, kernel: ParameterUse, bias: ParameterUse) -> bool:
-    """Whether the bias is added to every output of the kernel at its own number, and nothing else happens before."""
+    """Whether the bias is added directly to the kernel's outputs, one number an output."""
     if program.steps[bias.step].name not in ("add", "add_any"):
         return False
     step = program.steps[kernel.step]

@@ -1,4 +1,4 @@
-"""A network on a batch, linearised once: its outputs, and a pull-back that stops where its parameters meet the data."""
+"""Runs and linearises a network once on a batch, with pull-backs to the outputs of every use of a parameter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["LinearisedNetwork", "backward", "linearise", "squares_and_gradient",
 
 @dataclass(frozen=True)
 class LinearisedNetwork:
-    r"""What one forward pass of \(f(\theta, x_i)\) leaves, for as many backward passes as are asked for."""
+    r"""The result of one forward pass of \(f(\theta, x_i)\), for any number of backward passes."""
 
     outputs: Array  # \(f(\theta, x_i)\), `[batch, ...]`
     # From cotangents of the outputs, `[batch, ...]`, to the gradient, one array for each leaf, and the cotangents of
@@ -39,11 +39,11 @@ class LinearisedNetwork:
     one: Callable[[list[Array], list[Array]], Array]  # the function of one example, of the two lists of leaves
 
     def given(self, number: int, place: int) -> Array:
-        """Returns what a site reads at a place, for every row."""
+        """Returns the input of a parameter's use at a place, for every row."""
         return of_rows(self.inputs[number], self.held, place, self.rows[0].shape[0])
 
     def base(self, number: int) -> Array:
-        """Returns p's value at a site, in the digits of its leaf also where the pass rounds them."""
+        """Returns p's value at a use, in the precision of its leaf also where the pass rounds it."""
         site = self.sites[number]
         return widened(self.held[site.base], self.leaves[site.leaf].dtype)
 
@@ -99,7 +99,7 @@ def linearise(
     read: PyTree = True,
     loops: bool = False,
 ) -> LinearisedNetwork:
-    """Traces a function of one example, runs it on the batch, and keeps what its backward passes need."""
+    """Traces a function of one example, runs it on the batch, and stores the residuals of its backward passes."""
     # `read` says which parameters are followed, and `loops` whether into a `scan` too.
     leaves, structure = jax.tree.flatten(params)
     leaves = [jnp.asarray(leaf) for leaf in leaves]
@@ -198,7 +198,7 @@ def backward(
     read: PyTree = True,
     loops: bool = False,
 ) -> tuple[LinearisedNetwork, Array, list[Array], list[Array]]:
-    r"""Returns the loss read, \(\sum_i r_i \ell_i\), its gradient, and the cotangents of what came out of each site."""
+    r"""Returns the loss \(\sum_i r_i \ell_i\), its gradient, and the output cotangents of each use of a parameter."""
     # Row i's own gradient in the leaf of site k is the pull-back of `cotangents[k][i] / r_i` through the site's
     # equation.
     for path, leaf in jax.tree_util.tree_flatten_with_path(examples)[0]:
@@ -253,7 +253,7 @@ def squares_and_gradient(
 
 
 def _weighted_squares(function: Callable[..., Array], chosen: list[Array], weight: Array) -> list[Array]:
-    """A row's squared gradients, times its weight; one of weight zero is padding, whatever stands in it."""
+    """Returns a row's squared gradients, times its weight; zero for padded rows."""
     squared = lambda leaf: leaf * leaf * weight.astype(leaf.dtype)
     found = jax.grad(function)(chosen)
     return [jnp.where(weight == 0, jnp.zeros_like(leaf), squared(leaf)) for leaf in found]

@@ -1,4 +1,4 @@
-"""Loops of a known length (`scan`), run with something added to the sites in them, and read."""
+"""Uses of parameters inside of loops of known length (`scan`)."""
 
 # What is added at a site goes in as one more sequence, and what the site reads comes out as one. A leaf that every
 # iteration sees whole (a recurrent network's) is used like one that is shared over positions, and time is the
@@ -22,7 +22,7 @@ __all__ = ["loop_contribution", "perturbed"]
 def perturbed(
     program: FlatJaxpr, found: Sequence[ParameterUse], values: Values, extra: Sequence[Array]
 ) -> list[dict[int, Array]]:
-    """Runs the steps that depend on an example, with a term added to what comes out of each site."""
+    """Runs the steps that depend on an example, with a term added to the output of each use."""
     at: dict[int, list[int]] = {}
     for index, site in enumerate(found):
         at.setdefault(site.step, []).append(index)
@@ -113,7 +113,7 @@ def loop_contribution(
 
 
 def _repeated(body: FlatJaxpr, inner: ParameterUse, base: Array, rows: dict[int, Array], cotangent: Array) -> Rule:
-    """The rule of a product, for each layer of a sequence."""
+    """Returns the rule of a product, for each layer of a sequence."""
     time_first = lambda leaf: jnp.moveaxis(leaf, 1, 0)
     rows, cotangent = jax.tree.map(time_first, rows), time_first(cotangent)
     layer: Callable[..., Rule] = lambda base, given, cotangent: contribution(body, inner, base, {}, given, cotangent)

@@ -1,4 +1,4 @@
-"""Where each parameter meets the data."""
+"""The uses of each parameter: the equations in which it is combined with data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Settings: TypeAlias = dict[str, PyTree]  # of an equation
 
 
 def windows(images: Array, kernel: tuple[int, ...], outputs: tuple[int, ...], settings: Settings) -> Array:
-    """Returns what every element of the kernel is multiplied with at every position, by copies alone."""
+    """Returns the input windows of a convolution (im2col), by copies alone."""
     # Padding may be negative, and dilated inputs have zeros between them.
     around = [
         (low, high, gap - 1) for (low, high), gap in zip(settings["padding"], settings["lhs_dilation"], strict=True)
@@ -58,7 +58,7 @@ def product_axes(step: Step) -> tuple[list[str], str, str, list[str]]:
 
 
 def of_rows(rows: dict[int, Array], held: Values, place: int, batch: int) -> Array:
-    """Returns what stands at a place for every example, also where it is the same for all."""
+    """Returns the values at a place for every example, broadcast where they are the same for all."""
     return rows[place] if place in rows else jnp.broadcast_to(held[place], (batch, *held[place].shape))
 
 
@@ -83,7 +83,7 @@ def is_lookup(settings: Settings, table: tuple[int, ...], output: tuple[int, ...
 
 
 def merged(indices: Array, cotangents: Array) -> Array:
-    """Returns what each row receives in all, where it is read first, and zeros where it is read again."""
+    """Returns the total cotangent of each table row at its first reading, and zeros at later ones."""
     count = math.prod(indices.shape)
     same = indices[:, None] == indices[None, :]
     again = jnp.any(same & jnp.tril(jnp.ones((count, count), bool), -1), axis=1)
