@@ -1,4 +1,4 @@
-"""The rule in λ itself, for any exponential family or product of such families."""
+"""The rule in natural parameters, for any exponential family or product of such families."""
 
 # \[ \lambda \leftarrow (1 - \rho)\,\lambda + \rho\,\big( \lambda_0 / T - \kappa\, \nabla_\mu E_q[\bar\ell] \big) \]
 #

@@ -1,4 +1,4 @@
-"""The rule in λ as an algorithm, made of its choices."""
+"""The rule in natural parameters as an algorithm."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _DRAWS, _ROWS = 256, 4096
 
 @record
 class FallingRate:
-    r"""\(\rho_t = 1/(\tau + t)\) for one conjugate belief, \(4/(t + 6 + \tau)\) for parts that see each other."""
+    r"""The rate \(1/(\tau + t)\) for one conjugate belief, \(4/(t + 6 + \tau)\) for parts that depend on each other."""
 
     # A conjugate belief whose parts do not meet is the average of what the batches say, each counting alike. The parts
     # of a graph see each other's last beliefs: what a batch said while the others were far off must be forgotten, and
@@ -127,7 +127,7 @@ def _log_density(belief: Belief, theta: Params) -> Array:
 
 @record
 class NaturalState:
-    """What the next step of the rule needs."""
+    """State of the rule between steps."""
 
     count: Numeric  # steps taken
     belief: Belief  # q
@@ -138,7 +138,7 @@ class NaturalState:
 
 @record
 class NaturalRule(Runnable):
-    """The rule in λ for an exponential family, or a product of such families; a recipe is a choice of its parts."""
+    """The rule in λ for an exponential family, or a product of such families; recipes choose its parts."""
 
     # \[ \lambda \leftarrow \mathrm{move}_\rho\big(\lambda,\;
     #    \lambda_0/T - \kappa\, \mathrm{momentum}(\nabla_\mu E_q[\bar\ell]) \big) \]

@@ -85,7 +85,7 @@ class Points(Protocol):
 
     @property
     def samples(self) -> int:
-        """How many points are averaged."""
+        """The number of points that are averaged."""
         ...
 
     def point(self, key: RandomKey, belief: Belief) -> tuple[Params, Callable[[Params], Statistics]]:
@@ -234,7 +234,7 @@ class GaussianStart(Start):
 
 @record
 class NetworkWeights(Subject):
-    """The weights of a network whose paths match a pattern; all others, and dispersions, are the rest."""
+    """The weights of a network whose paths match a pattern; all other weights, and dispersions, are the rest."""
 
     # The parameters of a `lamu.LogDensity` are such weights too. The prior gives λ₀: the natural parameters of a belief
     # of the same family (`Model.with_prior`); of a Gaussian one for a Gaussian belief, none for a density; for weights
@@ -245,12 +245,12 @@ class NetworkWeights(Subject):
 
     @property
     def family(self) -> str:
-        """The belief in words."""
+        """A description of the belief."""
         return self.begin.family
 
     @property
     def space(self) -> ParameterSubset:
-        """Which weights the belief is about."""
+        """The weights of the belief."""
         return ParameterSubset(self.leaves)
 
     def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Belief, Params, State]:

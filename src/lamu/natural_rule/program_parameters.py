@@ -1,4 +1,4 @@
-"""The latent sites of a NumPyro program as what a belief is about."""
+"""Beliefs about the latent sites of a NumPyro program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a belief of the rule in λ is about."""
+"""The subjects of beliefs of the rule in natural parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["ConjugateLoss", "ConjugateParameters", "Streamed", "Subject"]
 
 
 class Subject:
-    """The parameters of a target that a belief is about: where it starts, its prior, and the loss."""
+    """Base class of the parameters that a belief covers: its start, its prior, and the loss."""
 
     # `predictive`: how the posterior predicts.
 
@@ -31,11 +31,11 @@ class Subject:
 
     @property
     def predictive(self) -> PredictiveRule:
-        """How the posterior predicts; by draws, unless overridden."""
+        """The predictive rule of the posterior; by default draws."""
         return Sampled()
 
     def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Belief, Params, State]:
-        """Returns the first belief, the rest of the parameters (a point), and the network's state."""
+        """Returns the initial belief, the remaining parameters (a point), and the network's state."""
         # The belief is of an exponential family, or a product of such families.
         raise NotImplementedError
 
@@ -55,7 +55,7 @@ class Subject:
         return 0.0
 
     def residual(self, belief: Belief, direction: Statistics) -> Numeric:
-        r"""Returns the natural norm of the step, \(\sqrt{d^\top F d}\) in nats: how far it is from a fixed point."""
+        r"""Returns the natural norm of the step, \(\sqrt{d^\top F d}\) in nats, the distance from a fixed point."""
         return jnp.sqrt(jnp.maximum(tree.dot(direction, belief.fisher_product(direction)), 0.0))
 
 
@@ -94,7 +94,7 @@ class ConjugateLoss:
 
 @record
 class ConjugateParameters(Subject):
-    """What all rows of a target with exact messages share: θ of a `lamu.ConjugateModel`, the variables of a graph."""
+    """The shared variables of a target with exact messages: θ of a `lamu.ConjugateModel`, the variables of a graph."""
 
     family = "any conjugate family"
     settles = True

@@ -1,4 +1,4 @@
-"""Pictures of how far a prediction can be trusted, drawn without any global state (those of chains, by ArviZ, apart).
+"""Plots of calibration, uncertainty and models, drawn without global state (except plots of chains, by ArviZ).
 
 Every function takes matplotlib's axes, or makes a figure where none are given, and returns the axes that it drew on:
 `axes.figure.savefig(path)` writes the picture. A picture of several panels takes and returns an array of axes, one a

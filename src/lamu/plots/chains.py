@@ -16,7 +16,7 @@ __all__ = ["energy", "trace"]
 
 
 def trace(posterior: Any, name: str, axes: Axes = None) -> Axes:
-    """Draws the values of a parameter along the chains, by ArviZ's `plot_trace`.
+    """Plots the values of a parameter along the chains, by ArviZ's `plot_trace`.
 
     Args:
         posterior: a posterior of draws.
@@ -52,7 +52,7 @@ def trace(posterior: Any, name: str, axes: Axes = None) -> Axes:
 
 
 def energy(posterior: Any, axes: Axes = None) -> Axes:
-    """Draws the distribution of the energy beside that of its changes, by ArviZ's `plot_energy`.
+    """Plots the distribution of the energy and that of its changes, by ArviZ's `plot_energy`.
 
     Where the second is much narrower the chains cannot follow the energy, and their tails are explored slowly
     (Betancourt 2016).
@@ -90,7 +90,7 @@ def energy(posterior: Any, axes: Axes = None) -> Axes:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Keeps from the reader what ArviZ should know of matplotlib."""
+    """Suppresses ArviZ's warnings about matplotlib."""
     from matplotlib import MatplotlibDeprecationWarning
 
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Rows of small images: samples, reconstructions beside inputs, imputations."""
+"""Plots of small images: samples, reconstructions with inputs, imputations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["analogies", "image_rows", "latent_map"]
 
 
 def image_rows(images: Mapping[str, object], shape: tuple[int, int] | None = None, axes: Axes = None) -> Axes:
-    """Draws images side by side, one row of them for each name, from white at zero to black at the largest value.
+    """Plots images side by side, one row of them for each name, from white at zero to black at the largest value.
 
     All rows have one scale. NaN, a missing pixel, is tinted.
 
@@ -61,7 +61,7 @@ def _images(name: str, array: np.ndarray, shape: tuple[int, int] | None) -> np.n
 
 
 def _draw(axes: Axes, array: np.ndarray, count: int, largest: float) -> None:
-    """Draws one row, with a column of background between two images."""
+    """Plots one row, with a column of background between two images."""
     from matplotlib import colormaps
 
     height, width = array.shape[1:]
@@ -80,7 +80,7 @@ def _draw(axes: Axes, array: np.ndarray, count: int, largest: float) -> None:
 def analogies(
     images: object, swept: object, shape: tuple[int, int] | None = None, names: Any = None, axes: Axes = None
 ) -> Axes:
-    """Draws each image at the left, and beside it its style in all classes.
+    """Plots each image at the left, followed by its style in all classes.
 
     Args:
         images: `[N, height, width]`, or `[N, pixels]` with a shape.
@@ -126,7 +126,7 @@ def analogies(
 
 
 def latent_map(z: object, labels: object = None, axes: Axes = None, deviations: object = None) -> Axes:
-    r"""Draws the latent variables of rows as points of a plane or of space, in the colours of their labels.
+    r"""Plots the latent variables of rows as points of a plane or of space, in the colours of their labels.
 
     Args:
         z: latent variables `[N, 2]` or `[N, 3]`, for instance the means of `posterior.local(rows)`.

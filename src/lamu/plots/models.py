@@ -31,7 +31,7 @@ _NORMAL_95 = 1.96
 def forest(
     estimates: Mapping[str, Any], title: str = "", unit: str = "", reference: float = 0.0, axes: Axes = None
 ) -> Axes:
-    r"""Draws estimates with their 95 % intervals, \(\pm 1.96\) standard errors, around a line of reference.
+    r"""Plots estimates with their 95 % intervals, \(\pm 1.96\) standard errors, around a line of reference.
 
     For paired differences to one algorithm, zero is no difference: an interval that leaves it out is evidence of one.
 
@@ -80,7 +80,7 @@ def _listed(axes: Axes, names: Sequence[str], label: str, title: str, aside: str
 
 
 def evidence_curve(estimates: Mapping[Any, Any], complexity: str = "complexity", axes: Axes = None) -> Axes:
-    r"""Draws the log evidence, or the bound below it, against the complexity of the model, and marks the greatest.
+    r"""Plots the log evidence, or the bound below it, against the complexity of the model, and marks the greatest.
 
     Args:
         estimates: by complexity (hidden units, degree, components, ...) what has a `value` in nats and a standard
@@ -122,7 +122,7 @@ _BAND = 400  # draws of the band; a quantile of them has a standard error of 2 p
 def prior_functions(
     key: RandomKey, model: Model, x: Inputs, samples: int = 12, column: int = 0, axes: Axes = None
 ) -> Axes:
-    r"""Draws functions from the prior, \(E[y \mid f(\theta, x)]\) for \(\theta \sim p(\theta)\), along one input.
+    r"""Plots functions from the prior, \(E[y \mid f(\theta, x)]\) for \(\theta \sim p(\theta)\), along one input.
 
     The band holds the middle nine tenths of the targets \(y \sim p(y \mid f(\theta, x))\) at each input, over 400 draws
     of θ of its own. A band much wider than the data, or functions that saturate, say that the prior does.
@@ -177,7 +177,7 @@ def _meaning(support: Support) -> str:
 
 
 def influence(of: Any, names: Sequence[str] | None = None, rows: int = 10, axes: Axes = None) -> Axes:
-    r"""Draws the most influential rows, and where they lie in leverage and residual.
+    r"""Plots the most influential rows, and their leverage and residual.
 
     A row moves the belief where its inputs are unusual (leverage) and its target is far from its prediction (Pearson
     residual); the area of a point is the divergence in nats. A conjugate model has no leverages, and its picture is
@@ -256,7 +256,7 @@ _POINTS = 200
 
 
 def training_curve(histories: object, axes: Axes = None) -> Axes:
-    r"""Draws the loss of every step, in nats a row, the prior's share included.
+    r"""Plots the loss of every step, in nats a row, the prior's share included.
 
     Of `vmp` and `cvi` a step is a sweep, and the loss is the negative bound a row. Many steps are drawn as the means of
     equal parts of the run, and the axis is that of the steps after the first tenth.
@@ -284,7 +284,7 @@ def training_curve(histories: object, axes: Axes = None) -> Axes:
 
 
 def validation_curve(histories: object, axes: Axes = None) -> Axes:
-    r"""Draws the negative log predictive density of rows that were set aside, in nats a row, against the step.
+    r"""Plots the negative log predictive density of held-out rows, in nats a row, against the step.
 
     Args:
         histories: `fit.history` of a run with validation, or several of them.
@@ -341,7 +341,7 @@ def _drawn(curves: Sequence[tuple[np.ndarray, np.ndarray]], title: str, label: s
 def weight_posteriors(
     posterior: Any, key: RandomKey, pattern: str = "*", most: int = 20, samples: int = 400, axes: Axes = None
 ) -> Axes:
-    r"""Draws the medians of parameters with the intervals that hold 50 % and 90 % of their posterior samples.
+    r"""Plots the medians of parameters with the intervals that hold 50 % and 90 % of their posterior samples.
 
     Args:
         posterior: a posterior.

@@ -1,4 +1,4 @@
-"""A plane of two inputs: where to ask a posterior, and how its pictures look."""
+"""A plane of two inputs: the grid for predictions, and the style of its plots."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Plane:
         return np.asarray(values).reshape(_POINTS, _POINTS, *np.shape(values)[1:])
 
     def show(self, image: np.ndarray, **options: object) -> Any:
-        """Draws an image of the plane and returns it."""
+        """Plots an image of the plane and returns it."""
         self.axes.set(xlim=self.ends[0], ylim=self.ends[1], xlabel="first input", ylabel="second input")
         tidy(self.axes)
         return self.axes.imshow(
@@ -68,7 +68,7 @@ class Plane:
 
 
 def draw_rows(plane: Plane, **options: object) -> None:
-    """Draws the rows as small points with a light edge."""
+    """Plots the rows as small points with a light edge."""
     plane.axes.scatter(*plane.x.T, s=14, linewidths=0.6, edgecolors="white", zorder=3, **options)
 
 
@@ -79,7 +79,7 @@ def require_classes(picture: str, pred: Prediction) -> None:
 
 
 def decision_boundary(posterior: Any, x: Inputs, y: Targets, axes: Axes = None, point: Any = None) -> Axes:
-    r"""Draws which class a posterior predicts at every point of a plane, and the boundaries between classes.
+    r"""Plots the predicted class at every point of a plane, and the boundaries between classes.
 
     A point has the colours of the classes, mixed by their probabilities, so that it is pure where the prediction is
     certain. Lines are the boundaries, where the two most probable classes are equally probable.
@@ -135,7 +135,7 @@ def decision_boundary(posterior: Any, x: Inputs, y: Targets, axes: Axes = None, 
 
 
 def _draw_boundaries(plane: Plane, p: np.ndarray, style: str) -> None:
-    """Draws where the two most probable classes are equally probable."""
+    """Plots the boundary where the two most probable classes have equal probability."""
     classes = p.shape[-1]
     for k in range(classes if classes > 2 else 1):
         lead = p[..., k] - np.delete(p, k, axis=-1).max(axis=-1)
@@ -144,7 +144,7 @@ def _draw_boundaries(plane: Plane, p: np.ndarray, style: str) -> None:
 
 
 def entropy_map(posterior: Any, x: Inputs, axes: Axes = None) -> Axes:
-    r"""Draws the entropy of the predicted class at every point of a plane, \(-\sum_k \bar p_k \log \bar p_k\) in nats.
+    r"""Plots the entropy of the predicted class at every point of a plane, \(-\sum_k \bar p_k \log \bar p_k\) in nats.
 
     A point estimate is certain far from all data; a belief need not be. The colours go from 0 to \(\log K\), whatever
     the posterior, so that pictures can be compared. The map of a dense prediction is `scores.entropy(pred)[i]` itself,
@@ -193,7 +193,7 @@ _NORMAL_90 = 1.645
 
 
 def predictive_bands(posterior: Any, x: Inputs, y: Targets = None, column: int = 0, axes: Axes = None) -> Axes:
-    r"""Draws the prediction of a regression along one input, the other inputs at their medians.
+    r"""Plots the prediction of a regression along one input, the other inputs at their medians.
 
     The outer band holds 90 % of new targets. The inner one is \(\pm 1.645\) standard deviations of
     \(E[y \mid x, \theta]\), which more data would narrow.

@@ -1,4 +1,4 @@
-"""What all pictures look like. Nothing here touches matplotlib's global settings."""
+"""The common style of plots. Matplotlib's global settings are not changed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ IN_RANGE = "90 % range if calibrated"
 
 
 def canvas(width: float, height: float) -> Figure:
-    """Returns an empty figure, its size in inches, that no window and no other figure knows of."""
+    """Returns an empty figure, with its size in inches, independent of pyplot."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Drawn
 
@@ -66,7 +66,7 @@ def panels(picture: str, axes: Axes, count: int) -> Axes:
 
 
 def tidy(axes: Axes) -> None:
-    """Leaves of the frame what is read: the left and the lower axis, thin, with small outward ticks."""
+    """Keeps only the left and the lower axis of a frame, thin, with small outward ticks."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
@@ -134,6 +134,6 @@ def percent(share: float) -> str:
 
 
 def shortened(text: object, most: int) -> str:
-    """Returns text of so many characters at most; an ellipsis stands for what was cut."""
+    """Returns text truncated to a number of characters, with an ellipsis."""
     text = str(text)
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,4 +1,4 @@
-"""Pictures of how far predictions can be trusted: reliability, coverage, abstention and novelty."""
+"""Plots of predictions: reliability, coverage, abstention and novelty."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["coverage", "reliability", "risk_coverage", "uncertainty_shift"]
 
 
 def reliability(pred: Prediction, y: Targets, bins: int = 10, event: str | None = None, axes: Axes = None) -> Axes:
-    r"""Draws a reliability diagram with the number of rows in each bin below it.
+    r"""Plots a reliability diagram with the number of rows in each bin below it.
 
     A point is a bin: the mean probability against the frequency. The pale bar behind it is where the frequency would
     lie in nine of ten such tables if the probabilities were right (Bröcker & Smith 2007), so that only points outside
@@ -115,7 +115,7 @@ BINS = 10
 
 
 def coverage(pred: Prediction, y: Targets, axes: Axes = None) -> Axes:
-    r"""Draws the coverage of central intervals against their level, beside the histogram of the targets' ranks.
+    r"""Plots the coverage of central intervals against their level, and the histogram of the targets' ranks.
 
     The rank of a target is \(F(y)\), its place in its own predictive distribution (the probability integral
     transform, PIT; Dawid 1984). The central interval of level \(\ell\) holds the targets with
@@ -192,7 +192,7 @@ _POINTS = 200
 
 
 def risk_coverage(pred: Prediction, y: Targets, axes: Axes = None) -> Axes:
-    r"""Draws the mean error of the rows that are kept against their share, the most uncertain ones left out first.
+    r"""Plots the mean error of the rows that are kept against their share, the most uncertain ones left out first.
 
     A curve that rises to the right says that uncertain rows are those with large errors; a flat one that the
     uncertainty does not tell them apart. The dashed line is the error of all rows.
@@ -242,7 +242,7 @@ _BINS = 30
 
 
 def uncertainty_shift(known: Prediction, unknown: Prediction, axes: Axes = None) -> Axes:
-    r"""Draws the histograms of the uncertainty in and out of distribution, with the AUROC that tells them apart.
+    r"""Plots histograms of the uncertainty in and out of distribution, with their AUROC.
 
     Args:
         known: uncertainties of rows like those of training, `[N]`, for instance `pred.epistemic`.

@@ -1,4 +1,4 @@
-"""NumPyro programs as targets, with an identity test for what is conjugate in them."""
+"""NumPyro programs as targets, with a numerical test for conjugate factors."""
 
 from lamu.programs.conjugacy import AFFINE, AffineDecomposition, Verdict
 from lamu.programs.density import LogJoint, SiteBeliefs

@@ -84,7 +84,7 @@ CANDIDATES = {
 
 
 def candidates(support: Any) -> tuple[str, ...]:
-    """Returns the names of the families on a support, beside the Gaussian of its real coordinates."""
+    """Returns the names of the families on a support, besides the Gaussian of its real coordinates."""
     if support in (constraints.positive, constraints.nonnegative):
         return "Gamma", "InverseGamma"
     if support is constraints.unit_interval:
@@ -193,7 +193,7 @@ def _slopes(f: Callable[[Array], Array], at: Array, along: Array) -> tuple[Array
 
 
 def _root(squares: Array) -> Array:
-    """Returns the root of what is positive up to rounding."""
+    """Returns the square root of a number that is positive up to rounding."""
     return jnp.sqrt(jnp.maximum(squares, 0.0))
 
 
@@ -369,7 +369,7 @@ _ROUNDS = 3  # values of the others, each with points of its own
 
 @record
 class Verdict:
-    """What the test found of a factor and one of its arguments.
+    """Result of the conjugacy test of a factor and one of its arguments.
 
     Attributes:
         factor: the site whose log density it is.
@@ -391,7 +391,7 @@ class Verdict:
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The families of which the identity holds."""
+        """The families for which the identity holds."""
         return tuple(name for name, residual in self.residuals if residual < TOLERANCE)
 
 
@@ -477,5 +477,5 @@ def _apart(slope: Callable[[Array], Array], one: Array, two: Array, axes: int, s
 
 
 def _note(residuals: dict[str, float], name: str, residual: float) -> None:
-    """Keeps the largest; what is no number is no identity."""
+    """Keeps the largest residual; NaN fails the test."""
     residuals[name] = max(residuals.get(name, 0.0), residual if np.isfinite(residual) else float("inf"))

@@ -64,7 +64,7 @@ class SiteBeliefs(IndependentDraws):
 
     @property
     def std(self) -> Params:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The standard deviations by site, of those that are not conjugate by draws."""
+        """The standard deviations by site, from draws for sites that are not conjugate."""
         exact: Any = self.parts.factors.get("conjugate", Product({}))
         drawn = jax.tree.map(jnp.sqrt, self.marginal_variance()) if "normal" in self.parts.factors else {}
         return {**drawn, **exact.std}
@@ -130,7 +130,7 @@ def plain_argument(value: Any) -> Any:
 
 
 def has_whole_numbers(arrays: Mapping[str, Any]) -> bool:
-    """Whether there is an array of whole numbers, by which a program may pick."""
+    """Whether there is an integer array, which a program may use as an index."""
     return any(jnp.issubdtype(value.dtype, jnp.integer) for value in arrays.values())
 
 
@@ -138,7 +138,7 @@ _BELOW_ALL = -(2**30)
 
 
 def indices_outside(run: Callable[[Params], Any], arrays: Params) -> Any:
-    """Returns the error of checkify, of indices that a run reads outside of what it picks from."""
+    """Returns checkify's error for out-of-bounds indices in a run."""
     # -1 is pandas' code of what is missing, and JAX's index of the last member; of one far below zero there is none.
     signed = {name: value for name, value in arrays.items() if jnp.issubdtype(value.dtype, jnp.signedinteger)}
     below = {
@@ -153,7 +153,7 @@ def indices_outside(run: Callable[[Params], Any], arrays: Params) -> Any:
 
 
 def require_members(outside: Any, arrays: Mapping[str, Any]) -> None:
-    """Raises a ValueError for an index that is no member: JAX takes the last member in its place."""
+    """Raises a ValueError for an out-of-bounds index, which JAX would clip to the last member."""
     found = outside and re.search(r"index (-?\d+) .* size (\d+)", str(outside.get()))
     if not found:
         return
@@ -168,7 +168,7 @@ def require_members(outside: Any, arrays: Mapping[str, Any]) -> None:
 
 
 def plain_law(law: Any) -> Any:
-    """Returns a distribution without what NumPyro wraps around it in plates and masks."""
+    """Returns a distribution without NumPyro's wrappers for plates and masks."""
     while isinstance(law, ExpandedDistribution | Independent | MaskedDistribution):
         law = law.base_dist
     return law

@@ -113,7 +113,7 @@ def _over_sites(f: Callable[[Any], Array], kinds: Mapping[str, type], statistics
 
 
 class SiteMessages(MessageTarget):
-    """What a NumPyro program says at statistics of its latent sites.
+    """The log joint of a NumPyro program as a function of statistics of its latent sites.
 
     Attributes:
         joint: log p(θ, D) as terms.
@@ -172,11 +172,11 @@ class SiteMessages(MessageTarget):
 
     @property
     def rows_add_up(self) -> bool:
-        """Whether λ is a sum over rows whatever is believed: no sites meet, and no category is summed out."""
+        """Whether λ is a sum over rows for any belief: no factor joins two sites, and no category is summed out."""
         return super().rows_add_up and not self.joint.categories
 
     def require_messages(self, asked: str, exact: bool = True) -> None:
-        """Raises a TypeError for a site whose messages have no closed form, and for sites that are held."""
+        """Raises a TypeError for a site whose messages have no closed form, and for fixed sites."""
         del exact
         if self.frozen is not None:
             raise TypeError(
@@ -236,7 +236,7 @@ class SiteMessages(MessageTarget):
         return self._sum(statistics, arguments, rows, 1, (len(self.joint.choices), rows))
 
     def shared_log_joint(self, statistics: Mapping[str, Any]) -> Array:
-        """Returns the expected log density of what stands outside the rows in nats, a scalar."""
+        """Returns the expected log density of the sites outside of the rows in nats, a scalar."""
         one = self.first_rows(1)
         return self._sum(statistics, {**self.constants, **one}, 1, 0, ())
 
@@ -278,7 +278,7 @@ class SiteMessages(MessageTarget):
 
     @property
     def shares_categories(self) -> bool:
-        """Whether latent categories are of all data, which then say what they are, and not of rows to come."""
+        """Whether latent categories belong to the whole data instead of single rows."""
         return bool(self.joint.categories) and not self.has_rows
 
     def has_categories(self, batch: Batch) -> bool:

@@ -71,7 +71,7 @@ class Rows:
 
 @record
 class ProgramPrior(Prior):
-    """The density of what stands outside the rows of a program, of real coordinates.
+    """The density of the sites outside of a program's rows, in real coordinates.
 
     Attributes:
         joint: the program's density.
@@ -185,17 +185,17 @@ class NumpyroProgram(SiteMessages):
 
     @property
     def identified(self) -> bool:
-        """Whether no category was summed out, whose values might change places."""
+        """Whether no category was summed out, whose values could be permuted."""
         return not self.joint.categories
 
     @property
     def prior(self) -> ProgramPrior:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The density of what stands outside the rows, in the coordinates that algorithms see."""
+        """The density of the sites outside of the rows, in the coordinates of algorithms."""
         one = self.first_rows(1)
         return ProgramPrior(self.joint, self.constants, self.fixed, one, self.constraints)
 
     def init(self, key: RandomKey, batch: Batch | None) -> tuple[Params, Any]:
-        """Returns real coordinates, uniform between −1 and 1 as far as nothing else is known, and the empty state."""
+        """Returns real coordinates, by default uniform between −1 and 1, and the empty state."""
         real = self.constraints.unconstrain(self.theta)
         keys = tree.keys_like(key, real)
         near = jax.tree.map(lambda leaf, k: jax.random.uniform(k, leaf.shape, leaf.dtype, -1.0, 1.0), real, keys)
@@ -217,7 +217,7 @@ class NumpyroProgram(SiteMessages):
         return jnp.broadcast_to(value[None], (rows,)), state
 
     def log_prior(self, params: Params) -> Array:
-        """Returns the density of what stands outside the rows, with the Jacobian, in nats."""
+        """Returns the log density of the sites outside of the rows, with the Jacobian, in nats."""
         return self.free_prior.log_prob(params["network"])
 
     def read(self, data: Data) -> Arrays:
@@ -250,11 +250,11 @@ class NumpyroProgram(SiteMessages):
 
     @property
     def simulates(self) -> bool:
-        """Yes: a prediction draws what the program observed."""
+        """True: a prediction draws the observed sites of the program."""
         return True
 
     def inputs(self, x: Inputs) -> Any:
-        """Returns what the program is asked at new arguments.
+        """Returns the query of a program at new arguments.
 
         Args:
             x: arguments by name, of which those left out keep their values and those of observed values are predicted;
@@ -272,7 +272,7 @@ class NumpyroProgram(SiteMessages):
         return TypeError(f"{asked} is about rows with latent categories, and the program has none; use {instead}")
 
     def constrained(self, posterior: Any) -> Any:
-        """Returns a posterior about real coordinates as one about θ; one about θ comes back as it is."""
+        """Returns a posterior about real coordinates as one about θ; one about θ is returned unchanged."""
         belief, constraints = posterior.belief, posterior.model.constraints
         network = belief.factors.get("network") if isinstance(belief, Product) else None
         if not isinstance(network, Product):

@@ -1,4 +1,4 @@
-"""A NumPyro program read into a target: its sites, and every sentence about what cannot be read."""
+"""Reads the sites of a NumPyro program, with the errors for unsupported ones."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def _arguments(program: Callable[..., Any], data: Mapping[str, Any]) -> dict[str
 
 
 def _require_numbers(arguments: Mapping[str, Any]) -> None:
-    """Raises a ValueError for NaN: what is missing has no density, and a mask says so."""
+    """Raises a ValueError for NaN: missing values have no density and need a mask."""
     for name, value in arguments.items():
         if _is_array(value) and np.issubdtype(value.dtype, np.floating) and np.isnan(value).any():
             row = int(np.argwhere(np.isnan(value))[0][0]) if np.ndim(value) else 0
@@ -319,7 +319,7 @@ def _kept_dtype(values: Any) -> str | None:
 
 
 def _kind(distribution: Any) -> str:
-    """Returns the name of a distribution, without what NumPyro wraps around it in plates and masks."""
+    """Returns the name of a distribution, without NumPyro's wrappers for plates and masks."""
     return type(plain_law(distribution)).__name__
 
 

@@ -1,4 +1,4 @@
-"""A NumPyro program at new arguments: what of it is drawn, what is known, and its draws and densities there."""
+"""Queries of a NumPyro program at new arguments: the sites to draw, the given ones, and their densities."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ProgramQuery:
 
 
 class _Drawn:
-    """A function for NumPyro's `substitute` that draws sites in the place of what they observe, in `scan` too."""
+    """A function for NumPyro's `substitute` that draws sites instead of their observed values, also in `scan`."""
 
     # Of plates that have grown it draws all members, and puts the known ones first.
 
@@ -136,7 +136,7 @@ def shared_categories(model: SiteMessages, theta: Params, keys: Any) -> Params:
 
 
 def asked_of(model: SiteMessages, x: Inputs) -> ProgramQuery:
-    """Returns what a program is asked at arguments by name, or at a number of rows; raises where it cannot be."""
+    """Returns the query of a program at arguments by name, or at a number of rows; raises an error if it is invalid."""
     arrays, fixed = _fitted(model)
     sources = _sources(model, arrays, fixed)
     targets = {name for source in sources.values() for name in source.arguments}
@@ -182,7 +182,7 @@ def asked_of(model: SiteMessages, x: Inputs) -> ProgramQuery:
 
 @record
 class _Source:
-    """The arguments that a site's observed values come of, and the shape that they had."""
+    """The arguments from which a site's observed values are computed, and their original shape."""
 
     arguments: tuple[str, ...] = static()
     shape: tuple[int, ...] = static()
@@ -196,7 +196,7 @@ def _fitted(model: SiteMessages) -> tuple[Params, Params]:
 
 
 def _sources(model: SiteMessages, arrays: Params, fixed: Params) -> dict[str, _Source]:
-    """Returns what the values of every observed site come of, by name."""
+    """Returns the origin of the values of every observed site, by name."""
     rows = next((len(arrays[name]) for name in model.given_rows.names), 1)
     plate = RowsPlate(model.joint.plate, rows)
 
@@ -264,7 +264,7 @@ def _given(
 
 
 def _is_absent(value: Any) -> bool:
-    """Whether an argument says that it is left out: None, or NaN in all rows."""
+    """Whether an argument is omitted: None, or NaN in all rows."""
     if value is None:
         return True
     return bool(_is_array(value) and np.issubdtype(value.dtype, np.floating) and value.size and np.isnan(value).all())
@@ -299,7 +299,7 @@ def _outside(joint: LogJoint, query: ProgramQuery, theta: Params) -> Any:
 
 
 def _sites(joint: LogJoint, query: ProgramQuery) -> dict[str, Params]:
-    """Returns kind, shape, plates and distribution of every site at arguments, with no latent known."""
+    """Returns kind, shape, plates and distribution of every site at arguments, without values of latents."""
     found: dict[str, Params] = {}
 
     def run() -> None:
@@ -388,7 +388,7 @@ def _continues(name: str, site: Params, fitted: tuple[int, ...]) -> bool:
 
 
 def _require_blind(joint: LogJoint, query: ProgramQuery, theta: Params, places: tuple[str, ...]) -> None:
-    """Raises where what is drawn depends on arguments that are left out."""
+    """Raises an error where the sites to draw depend on omitted arguments."""
     if not places:
         return
     names = (*query.asked, *query.redrawn, *query.derived)

@@ -141,7 +141,7 @@ def _by_weight(candidates: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def _network(network: object) -> str:
-    """Returns the network without the numbers by which its inputs are standardised."""
+    """Returns the network without the standardisation of its inputs."""
     return f"{network.base!r}, its inputs standardised" if isinstance(network, Standardised) else repr(network)
 
 
@@ -165,7 +165,7 @@ def _scored(run: FittedRun) -> list[Markup]:
 
 
 def _baselines(run: FittedRun) -> str:
-    """Returns which models the baselines are, and what their noise is."""
+    """Returns descriptions of the baselines' models and noise."""
     if run.encoding.task != "regression":
         return (
             "histogram gradient boosting; a logistic model; the frequencies), fitted to the same training rows; their "
@@ -305,7 +305,7 @@ def _table_of_rows(caption: str, run: FittedRun, chosen: np.ndarray, named: Sequ
 
 
 def _value(encoding: Encoding, column: int, x: Inputs) -> str:
-    """Returns a feature of a row as it stands in the table."""
+    """Returns a feature of a row in the table's form."""
     levels, value = encoding.levels[column], float(x[column])
     if levels:
         return ("(unknown)", *levels)[int(value)]

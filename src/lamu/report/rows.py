@@ -24,7 +24,7 @@ _SURE = 2.0  # standard errors
 
 @dataclass(frozen=True)
 class FittedRows:
-    """A model of rows, and what the report says of it."""
+    """A model of rows, and its section of the report."""
 
     model: str  # as --model takes it
     words: str  # what it is
@@ -64,7 +64,7 @@ def rows_report(run: FittedRows) -> str:
 
 
 def latents_figure(run: FittedRows) -> Figure:
-    """Returns the picture of what was found: a plane of latents, parts and their means, topics, or states in time."""
+    """Returns the plot of a model: a plane of latents, components and their means, topics, or states in time."""
     if run.model == "hmm":
         return _states(run)
     if run.model == "lda":
@@ -129,13 +129,13 @@ def _topics(run: FittedRows) -> Figure:
 
 
 def kinds_told(kinds: Sequence[str]) -> str:
-    """Returns how many columns of each kind there are."""
+    """Returns the number of columns of each kind."""
     words = {"number": "numbers", "positive": "positive numbers", "count": "counts", "bit": "bits"}
     return ", ".join(f"{words.get(kind, 'categories')}: {list(kinds).count(kind)}" for kind in dict.fromkeys(kinds))
 
 
 def average(values: np.ndarray) -> Estimate:
-    """Returns the mean over rows with its standard error; of one row without."""
+    """Returns the mean over rows with its standard error, which is omitted for one row."""
     error = float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else float("nan")
     return Estimate(float(np.mean(values)), error)
 

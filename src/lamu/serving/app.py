@@ -1,4 +1,4 @@
-"""The server: one question, `POST /predict`, behind limits, and what says how it is."""
+"""The server: `POST /predict` behind limits, and endpoints for health and metrics."""
 
 from __future__ import annotations
 

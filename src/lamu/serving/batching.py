@@ -42,7 +42,7 @@ class _Waiting:
 
 
 class Batcher:
-    """A queue in front of what predicts: whatever waits when that is free goes in one batch."""
+    """A queue of requests: all waiting ones are predicted in one batch."""
 
     # Nothing waits for a batch to fill: an unloaded server answers at once, and batches grow with the load. The queue
     # is bounded by who asks (`lamu.serving.app`), which counts a request from before its body is read. A batch is
@@ -80,7 +80,7 @@ class Batcher:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
     def predicted(self, questions: Sequence[Question]) -> list[Any]:
-        """Predicts now, and remembers how long it took."""
+        """Predicts a batch, and records its duration."""
         begun, programs = time.perf_counter(), self._programs(questions)
         answers = self._predict(questions)
         if len(self._seconds) >= _PROGRAMS:

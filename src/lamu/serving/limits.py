@@ -1,4 +1,4 @@
-"""What one server takes at most, and how it refuses."""
+"""The limits of a server, and its refusals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _UNREAD = 65_536  # bytes, as h11 has it
 
 @dataclass(frozen=True)
 class Limits:
-    """What a server takes at most."""
+    """The limits of a server."""
 
     body: int = 1_000_000  # bytes of a request
     rows: int = 1024  # of a request, and of what is predicted at once

@@ -10,7 +10,7 @@ _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 
 class Metrics:
-    """What a server counts; all of it is touched by the event loop alone."""
+    """The metrics of a server, which are accessed by the event loop alone."""
 
     def __init__(self) -> None:
         self.requests: collections.Counter[int] = collections.Counter()  # by status, of POST /predict

@@ -1,4 +1,4 @@
-"""What a server takes and answers, as an OpenAPI document."""
+"""The OpenAPI document of a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a request: JSON is checked against what the posterior was fitted on, and answers are put into JSON."""
+"""The rows of a request, checked against the fitted inputs, and responses as JSON."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ArrayRows:
         return np.zeros((count, *self.shape)).tolist()
 
     def read(self, rows: list[Any]) -> Any:
-        """Returns the rows of a request as arrays; a `Refused` says what is wrong with them."""
+        """Returns the rows of a request as arrays; raises a `Refused` with the reason for invalid ones."""
         for number, row in enumerate(rows):
             _require_shape(row, self.shape, number)
         try:
@@ -57,7 +57,7 @@ class ArrayRows:
             raise Refused(422, " ".join(str(error).split())) from error
 
     def programs(self, questions: Sequence[Question]) -> Hashable:
-        """Returns what is the same for requests that the same compiled programs answer."""
+        """Returns a key that is equal for requests which share compiled programs."""
         return size_of(sum(question.count for question in questions))
 
     def answer(self, questions: Sequence[Question]) -> list[Any]:
@@ -108,7 +108,7 @@ class TableRows:
         return [{name: value(name) for name in self.columns}] * count
 
     def read(self, rows: list[Any]) -> Any:
-        """Returns the rows of a request as arrays; a `Refused` says what is wrong with them."""
+        """Returns the rows of a request as arrays; raises a `Refused` with the reason for invalid ones."""
         import pandas as pd
 
         columns = self.columns
@@ -124,7 +124,7 @@ class TableRows:
         return Completions(x, completions.row, completions.spread), table.beside
 
     def programs(self, questions: Sequence[Question]) -> Hashable:
-        """Returns what is the same for requests that the same compiled programs answer."""
+        """Returns a key that is equal for requests which share compiled programs."""
         # A missing value or a new word makes several rows of one.
         count, rows = (sum(part) for part in zip(*((q.count, q.rows[0].rows) for q in questions), strict=True))
         return size_of(count) if rows == count else (count, size_of(rows))
@@ -165,7 +165,7 @@ def _padded(rows: np.ndarray) -> np.ndarray:
 
 
 def _require_shape(row: Any, shape: tuple[int, ...], number: int) -> None:
-    """Refuses a row that is no nested list of numbers of a shape."""
+    """Raises a `Refused` for a row that is not a nested list of numbers of a shape."""
     if shape:
         if not isinstance(row, list) or len(row) != shape[0]:
             found = f"{len(row)} entries" if isinstance(row, list) else _shown(row)
@@ -264,7 +264,7 @@ def _answers(
 
 
 def _plain(values: np.ndarray) -> list[Any]:
-    """Returns numbers for JSON, which has no infinity: null stands for one."""
+    """Returns numbers for JSON, with null for infinity."""
     if np.isfinite(values).all():
         return values.tolist()
     plain = values.astype(object)

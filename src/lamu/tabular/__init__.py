@@ -1,4 +1,4 @@
-"""Tables: candidates of several sizes, trained together over folds and mixed by how well they predict held-out rows."""
+"""Posteriors of tables: candidate models trained over folds and mixed by their predictions of held-out rows."""
 
 from lamu.tabular.stacked_fit import StackedFit, fit_table
 

@@ -1,4 +1,4 @@
-"""The candidates for a table: which parts of a `TableNetwork` each one uses, and how far its prior lets them go."""
+"""The candidate models for a table: the parts of a `TableNetwork` that each one uses, and their prior scales."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Candidate:
         return Normal({path: scale or 1.0 for path, scale in self.scales(network).items()})
 
     def gates(self, network: TableNetwork, params: Params, means: int | None) -> Params:
-        """Returns ones for the weights that are free and zeros for the others, by which parameters are multiplied."""
+        """Returns a mask of the parameters, one for free weights and zero for the others."""
         # A gate has the axes of its weights, of length one where all of an axis are free or none is.
         scales = self.scales(network)
 

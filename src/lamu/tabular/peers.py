@@ -74,7 +74,7 @@ def peer(
 
 
 def _fitted(model: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Any:
-    """Fits a pipeline to rows that count what their weights say; columns are scaled as they are."""
+    """Fits a pipeline to weighted rows; columns are scaled without weights."""
     return model.fit(x, y, **({} if (weight == 1).all() else {f"{model.steps[-1][0]}__sample_weight": weight}))
 
 
@@ -118,7 +118,7 @@ def _held_out(model: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> t
 
 
 def _bins(x: np.ndarray) -> int:
-    """Returns how many bins boosting needs for the same trees: the distinct values of a column, 2 to 255."""
+    """Returns the number of bins for boosting that gives the same trees: the distinct values of a column, 2 to 255."""
     # Histograms of 255 bins of which most are empty take half of its time.
     for rows in (x[:_SOME], x):
         most = max((len(np.unique(column)) for column in rows.T), default=0)

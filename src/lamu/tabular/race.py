@@ -44,7 +44,7 @@ def going_on(densities: np.ndarray, costly: Sequence[int], counts: np.ndarray, p
         return mixtures[kept]
 
     def gain(stopped: Sequence[int]) -> tuple[float, float]:
-        """The mean gain by candidates, and what it is at most."""
+        """The mean gain by candidates, and its upper bound."""
         kept = tuple(each for each in candidates if each in left or each not in costly)
         gains = mixture(kept) - mixture(tuple(each for each in kept if each not in stopped))
         mean = np.average(gains, weights=counts)

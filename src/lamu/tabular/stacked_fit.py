@@ -1,4 +1,4 @@
-"""A table's posterior: small models and networks, each over folds, mixed by how well they predict held-out rows."""
+"""The posterior of a table: small models and networks over folds, mixed by their predictions of held-out rows."""
 
 # \[ q(\theta) = \sum_c w_c \frac1K \sum_{k=1}^K \delta(\theta - \theta_{ck}), \qquad
 #    w = \arg\max_{w \in \Delta} \sum_i \log \sum_c w_c\, p(y_i \mid x_i, \theta_{c k(i)}) \]
@@ -66,7 +66,7 @@ _PULL = 1.0  # rows' worth of a pull towards equal weights
 
 @dataclass(frozen=True)
 class StackedFit:
-    """What `fit_table` returns.
+    """Result of `fit_table`.
 
     Attributes:
         posterior: the mixture.
@@ -312,7 +312,7 @@ def _kernel(smooth: np.ndarray, rows: Arrays, likelihood: Likelihood) -> KernelF
 
 
 def plan_of(likelihood: Likelihood, count: int, folds: int) -> str:
-    """Returns a sentence: how many fits `fit_table` makes by default, and how long each is."""
+    """Returns a sentence with the default number and length of the fits of `fit_table`."""
     groups = candidates_for(varying=_varies(likelihood), kernels=count <= _KERNEL_ROWS)
     small, large = map(len, groups)
     steps = _steps_for(count, folds)
@@ -390,7 +390,7 @@ class _Table:
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """What every row that judges counts, fold after fold."""
+        """The weights of the judging rows, fold after fold."""
         return np.asarray(self.batch.weight, float)[np.concatenate(self.judges)]
 
     @cached_property
@@ -487,7 +487,7 @@ def judging(part: np.ndarray, folds: int, seed: int) -> np.ndarray:
 
 
 def _started(params: Params, constant: tuple[Any, Params]) -> Params:
-    """Returns first parameters whose intercept and dispersions are those of a model without inputs."""
+    """Returns initial parameters with the intercept and dispersions of a model without inputs."""
     (intercept, dispersions), linear = constant, params["network"]["linear"]
     linear = {**linear, "bias": np.broadcast_to(intercept, linear["bias"].shape)}
     likelihood = _for_each(len(linear["bias"]), dispersions)

@@ -63,7 +63,7 @@ def noise_factor(
 
 
 def few_rows_factor(rows: float) -> float:
-    """Returns by what a deviation is to be multiplied that so many held-out rows have chosen."""
+    """Returns the correction factor of a scale chosen by a number of held-out rows."""
     from scipy.special import ndtri, stdtrit
 
     rows = max(rows, 2.0)

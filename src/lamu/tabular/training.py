@@ -91,7 +91,7 @@ TRACING = threading.Lock()  # what JAX keeps of a trace is no work of two thread
 
 @record
 class Members:
-    """What distinguishes members, leaves with a leading axis of members: all folds of a candidate, then the next."""
+    """The settings of members, leaves with a leading axis of members: all folds of a candidate, then of the next."""
 
     params: Params  # where each starts
     gates: Params  # one for a free weight of the network and zero for one that stays at zero
@@ -109,7 +109,7 @@ class FoldRows:
 
 @dataclass(frozen=True)
 class Path:
-    """What training returns."""
+    """Result of a training."""
 
     params: Params  # the averaged weights after every stretch, leaves `[members, stretches, ...]`
     log_density: np.ndarray  # of the rows that judge, `[members, stretches, held]`, in nats

@@ -1,4 +1,4 @@
-"""Trainings in threads, each with checkpoints and a share of the progress bar of its own."""
+"""Trainings in threads, each with its own checkpoints and share of the progress bar."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FEWEST = 3  # threads, so that no architecture waits for another's compilation
 
 
 class Trainings:
-    """What starts trainings by the names of their parts."""
+    """Starts trainings by the names of their parts."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ def trainings(
     steps: int,
     bar: Progress,
 ) -> Iterator[Trainings]:
-    """Yields what starts trainings in threads; `fits` are the members of each part."""
+    """Context manager that starts trainings in threads; `fits` are the numbers of members of each part."""
     # An error inside the block or in a training, an interruption too, ends every training after its stretch.
     with ThreadPoolExecutor(max(_FEWEST, os.cpu_count() or 1)) as pool:
         started = Trainings(pool, learn, kept, fits, steps, bar)

@@ -1,4 +1,4 @@
-"""Normal noise of which hardly anything lies below zero, for targets that are positive."""
+"""Normal noise with negligible probability below zero, for positive targets."""
 
 # A Gaussian's tail knows no end: where the noise is as wide as the mean is far from zero, its intervals reach below it.
 # Either every target is positive, and that is conditioned on, or none below zero has come by chance,

@@ -113,7 +113,7 @@ def a_step_is_a_pure_function(algorithm: Any) -> None:
 
 
 def padding_is_not_seen(algorithm: Any) -> None:
-    """Rows whose mask is zero change nothing, whatever stands in them."""
+    """Rows with a zero mask have no effect, for any values."""
     state, objective, batch = _set_up(algorithm)
     padded = batch.padded(_N + 8)
     strange = Batch(x=padded.x.at[_N:].set(1e3), y=padded.y.at[_N:].set(-1e3), mask=padded.mask, weight=padded.weight)

@@ -1,4 +1,4 @@
-r"""Laws of a family of beliefs: its density, draws and mean go with each other."""
+r"""Laws of a family of beliefs: its density, draws and mean are consistent."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def shapes_and_precisions_hold(case: LikelihoodCase) -> None:
 
 
 def a_row_depends_on_itself_alone(case: LikelihoodCase) -> None:
-    """The log density of a row is the same whatever the others are."""
+    """The log density of a row does not depend on other rows."""
     y = value_of(case.draws[0])
     whole = case.likelihood.log_prob(case.params, case.f, y)
     alone = [case.likelihood.log_prob(case.params, case.f[i : i + 1], y[i : i + 1])[0] for i in range(len(case.f))]
@@ -162,7 +162,7 @@ def mean_and_variance_are_moments(case: LikelihoodCase) -> None:
 
 
 def draws_have_the_moments(case: LikelihoodCase) -> None:
-    """Draws lie in the support, change with the key and the row, and have the mean and variance of the density."""
+    """Draws are in the support, depend on the key and the row, and have the mean and variance of the density."""
     likelihood, draws = case.likelihood, case.draws
     likelihood.support.check(np.asarray(draws).reshape(-1, *draws.shape[2:]), "draws that are in the support: it")
     found = likelihood.mean(case.params, case.f)
