@@ -20,7 +20,7 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_581, 74_000),
+    "lines": (101_580, 74_000),
     "files": (409, 330),
     "lines of code": (49_635, 36_000),
     "lines of code, core": (33_213, 25_000),

@@ -267,9 +267,9 @@ class NumpyroProgram(SiteMessages):
         """
         return asked_of(self, x)
 
-    def _without_rows(self, asked: str) -> TypeError:
-        instead = "predict(arguments).log_prob(values)" if asked == "log_prob" else "predict(arguments), mean and std"
-        return TypeError(f"{asked} is about rows with latent categories, and the program has none; use {instead}")
+    def _without_rows(self, name: str) -> TypeError:
+        instead = "predict(arguments).log_prob(values)" if name == "log_prob" else "predict(arguments), mean and std"
+        return TypeError(f"{name} is about rows with latent categories, and the program has none; use {instead}")
 
     def constrained(self, posterior: Any) -> Any:
         """Returns a posterior about real coordinates as one about θ; one about θ is returned unchanged."""
