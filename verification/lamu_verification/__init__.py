@@ -1,4 +1,4 @@
-"""Each algorithm against its classic step by step, and as it ships against the posterior, on this machine."""
+"""Step-by-step checks of algorithms against classic implementations, and of default fits against posteriors."""
 
 from lamu_verification.checks import checks, latent_checks, likelihood_checks
 from lamu_verification.command import verify

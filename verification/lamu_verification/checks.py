@@ -1,4 +1,4 @@
-"""The checks, one a row of the table, each in float64."""
+"""The checks, one per row of the table, each in float64."""
 
 from __future__ import annotations
 
@@ -107,23 +107,23 @@ def _gradient_descent() -> Check:
 def _sgd() -> Check:
     import optax
 
-    return _beside_optax("sgd", sgd(0.1, momentum=0.9), optax.sgd(0.1, momentum=0.9), "optax.sgd, momentum, 100 steps")
+    return _against_optax("sgd", sgd(0.1, momentum=0.9), optax.sgd(0.1, momentum=0.9), "optax.sgd, momentum, 100 steps")
 
 
 def _blocks() -> Check:
     import optax
 
     parts = blocks({"*kernel": sgd(0.1, momentum=0.9), "*": sgd(0.1, momentum=0.9)})
-    return _beside_optax("blocks", parts, optax.sgd(0.1, momentum=0.9), "optax.sgd on all of two blocks, 100 steps")
+    return _against_optax("blocks", parts, optax.sgd(0.1, momentum=0.9), "optax.sgd on all of two blocks, 100 steps")
 
 
 def _adam() -> Check:
     import optax
 
-    return _beside_optax("adam", adam(1e-2), optax.adam(1e-2), "optax.adam, 100 steps")
+    return _against_optax("adam", adam(1e-2), optax.adam(1e-2), "optax.adam, 100 steps")
 
 
-def _beside_optax(name: str, algorithm: Algorithm, optimiser: Any, words: str) -> Check:
+def _against_optax(name: str, algorithm: Algorithm, optimiser: Any, words: str) -> Check:
     import optax
 
     problem = problems.classes()
@@ -149,7 +149,7 @@ def _map_estimate() -> Check:
 
 
 def _lasso_distance(problem: Problem) -> float:
-    """The largest difference of a weight from the Lasso's, or infinity where another weight is zero."""
+    """Returns the largest difference of a weight from the Lasso's, or infinity if the supports differ."""
     import optax
     from sklearn.linear_model import Lasso
 
@@ -159,9 +159,9 @@ def _lasso_distance(problem: Problem) -> float:
     other = replace(problem, objective=replace(problem.objective, model=model))
     _, after = _run(map_estimate(optax.lbfgs()), other, [Batch.of(problem.x, problem.y)] * 60)
     lasso = Lasso(alpha=alpha, fit_intercept=False, tol=1e-14, max_iter=100_000).fit(problem.design, problem.y)
-    found = np.asarray(flat(after))
-    same = np.array_equal(found == 0, lasso.coef_ == 0) and 0 < np.count_nonzero(found) < len(found)
-    return distance(found, lasso.coef_) if same else float("inf")
+    weights = np.asarray(flat(after))
+    same = np.array_equal(weights == 0, lasso.coef_ == 0) and 0 < np.count_nonzero(weights) < len(weights)
+    return distance(weights, lasso.coef_) if same else float("inf")
 
 
 def _von() -> Check:
@@ -192,7 +192,7 @@ def _last_layer() -> Check:
 
 
 def _deep_ensemble() -> Check:
-    """Every member is a run of optax's Adam of its own, from its own start; the starts are all different."""
+    """Each member is a separate run of optax's Adam from its own initial values, which all differ."""
     import optax
 
     problem, key, count = problems.classes(), jax.random.key(0), 3
@@ -212,8 +212,8 @@ def _deep_ensemble() -> Check:
             with lenient():
                 updates, memory = optimiser.update(gradient(params, batch), memory, params)
             params = optax.apply_updates(params, updates)
-        found = flat(jax.tree.map(lambda leaf, k=k: leaf[k], state.mean))
-        deviation = max(deviation, distance(found, flat(params)))
+        weights = flat(jax.tree.map(lambda leaf, k=k: leaf[k], state.mean))
+        deviation = max(deviation, distance(weights, flat(params)))
     return Check("deep_ensemble", "optax.adam from each member's own start, 20 steps", deviation, 1e-12)
 
 
@@ -237,22 +237,22 @@ def _nuts() -> Check:
 
 
 def _ivon() -> Check:
-    return _beside_hand("ivon", ivon, references.ivon_logistic)
+    return _against_hand("ivon", ivon, references.ivon_logistic)
 
 
 def _vogn() -> Check:
-    return _beside_hand("vogn", vogn, references.vogn_logistic)
+    return _against_hand("vogn", vogn, references.vogn_logistic)
 
 
-def _beside_hand(name: str, make: Callable[..., Any], by_hand: Callable[..., Any]) -> Check:
-    """Returns 20 steps beside the same steps by hand, with the same draws; some of the batches are padded."""
+def _against_hand(name: str, make: Callable[..., Any], by_hand: Callable[..., Any]) -> Check:
+    """Returns 20 steps compared with the same steps by hand, with the same draws; some batches are padded."""
     problem, rate, b1, b2, hess_init, max_step = problems.logistic(), 0.1, 0.8, 0.95, 0.3, 0.2
     algorithm = make(rate, b1, b2, hess_init=hess_init, max_step=max_step)
     batches = (problem.batches(16) * 7)[:20]
     keys = [jax.random.fold_in(jax.random.key(3), t) for t in range(20)]
     state = algorithm.init(jax.random.key(4), problem.objective, batches[0])
     start = flat(state.mean)
-    # The reference is given the very draws of the algorithm, so its keys are copies, on purpose.
+    # The reference gets the algorithm's draws, so its keys are copied on purpose.
     noises = [flat(tree.normal(jax.random.split(jax.random.clone(key))[0], state.mean)) for key in keys]
     step = jax.jit(algorithm.step)
     for key, batch in zip(keys, batches, strict=True):
@@ -270,7 +270,7 @@ def _beside_hand(name: str, make: Callable[..., Any], by_hand: Callable[..., Any
 
 
 def _run(algorithm: Algorithm, problem: Problem, batches: list[Batch]) -> tuple[Any, Any]:
-    """Returns the parameters before and after one step a batch."""
+    """Returns the parameters before and after one step per batch."""
     key = jax.random.key(0)
     state = algorithm.init(key, problem.objective, batches[0])
     start = _params(algorithm, state, problem)
@@ -281,7 +281,7 @@ def _run(algorithm: Algorithm, problem: Problem, batches: list[Batch]) -> tuple[
 
 
 def _whole(problem: Problem, algorithm: Algorithm, steps: int) -> Any:
-    """Returns the posterior after some steps on all the data."""
+    """Returns the posterior after some full-batch steps."""
     rows = (problem.x, problem.y)
     return fit(problem.objective.model, rows, algorithm, steps=steps, batch_size=len(problem.y)).posterior
 
@@ -307,7 +307,7 @@ def _z_scores(draws: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> flo
     import warnings
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # ArviZ announces its next version at import
+        warnings.simplefilter("ignore")  # a notice about the next version of ArviZ at import
         import arviz
 
     size = np.array([float(arviz.ess(draws[..., i])) for i in range(draws.shape[-1])])

@@ -1,4 +1,4 @@
-"""`lamu verify`: runs the checks and the default fits, and prints how far each is off."""
+"""`lamu verify`: runs the checks and the default fits, and prints the error of each."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lamu_verification.shipped_rows import shipped_rows
 
 __all__ = ["verify"]
 
-LIKELIHOODS, LATENT = "likelihoods", "latent"  # each the name of all checks of a table together
+LIKELIHOODS, LATENT = "likelihoods", "latent"  # each selects all checks of its table
 
-# A row of each kind, all of which take a minute together on one core: whether an installation computes.
+# A row of each kind, which together take a minute on one core: a test of an installation.
 QUICK = (
     "Gaussian",
     "Categorical",
@@ -49,19 +49,20 @@ _SHIPPED = (
 
 
 def verify(name: str | None = None, as_json: bool = False, quick: bool = False) -> bool:
-    """Runs the checks of algorithms against independent references, and prints how far each is off."""
-    # Four tables: each likelihood beside SciPy; bounds, flows, locals and coders of latent variables beside closed
-    # forms; step by step, each algorithm beside its classic; and as shipped, each belief of a default fit on bundled
-    # data beside the posterior. The first three take seconds a row to compile and no training; the last trains.
-    known, likelihoods, latents, defaults = checks(), likelihood_checks(), latent_checks(), shipped_rows()
+    """Checks algorithms against independent references, and prints the error of each."""
+    # Four tables: each likelihood against SciPy; bounds, flows, locals and coders of latent variables against closed
+    # forms; each algorithm step by step against its classic; and as shipped, each belief of a default fit on bundled
+    # data against the posterior. The first three compile for seconds per row and train nothing; the last trains.
+    step_checks, likelihoods, latents, defaults = checks(), likelihood_checks(), latent_checks(), shipped_rows()
     if quick:
         if name is not None:
             raise ValueError(f"--quick runs rows of its own, and {name!r} is one; leave one of the two out")
-        known, likelihoods, latents = (
-            {row: check for row, check in table.items() if row in QUICK} for table in (known, likelihoods, latents)
+        step_checks, likelihoods, latents = (
+            {row: check for row, check in table.items() if row in QUICK}
+            for table in (step_checks, likelihoods, latents)
         )
         defaults = {}
-    everything = {LIKELIHOODS: None, LATENT: None, **likelihoods, **latents, **known, **defaults}
+    everything = {LIKELIHOODS: None, LATENT: None, **likelihoods, **latents, **step_checks, **defaults}
     if name is not None and name not in everything:
         raise ValueError(f"there is no check {name!r}; {nearest(name, everything)}")
     densities = [_run(each, check) for each, check in likelihoods.items() if name in (None, LIKELIHOODS, each)]
@@ -72,7 +73,7 @@ def verify(name: str | None = None, as_json: bool = False, quick: bool = False) 
     if hidden and not as_json:
         heads = ("part", *_CHECKS[1:])
         show_table("latent variables", heads, [[row[head] for head in _CHECKS] for row in hidden])
-    steps = [_run(each, check) for each, check in known.items() if name in (None, each)]
+    steps = [_run(each, check) for each, check in step_checks.items() if name in (None, each)]
     if steps and not as_json:
         show_table("step by step", _CHECKS, [[row[head] for head in _CHECKS] for row in steps])
     fits = [_ship(each, row) for each, row in defaults.items() if name in (None, each)]
@@ -85,13 +86,17 @@ def verify(name: str | None = None, as_json: bool = False, quick: bool = False) 
     if as_json:
         show_document({"passed": passed, "likelihoods": densities, "latent": hidden, "checks": steps, "shipped": fits})
         return passed
-    if failed or _ran([*densities, *hidden, *steps]):
-        tables = {"likelihoods": _ran(densities), "latent variables": _ran(hidden), "step by step": _ran(steps)}
-        told = [f"{title}: all {len(rows)} passed" for title, rows in tables.items() if rows]
-        show_line(f"failed: {', '.join(failed)}" if failed else "; ".join(told))
-    if _ran(fits):
+    if failed or _done([*densities, *hidden, *steps]):
+        tables = {
+            "likelihoods": _done(densities),
+            "latent variables": _done(hidden),
+            "step by step": _done(steps),
+        }
+        summaries = [f"{title}: all {len(rows)} passed" for title, rows in tables.items() if rows]
+        show_line(f"failed: {', '.join(failed)}" if failed else "; ".join(summaries))
+    if _done(fits):
         words = (
-            f"as shipped: {len(_ran(fits)) - len(missed)} of {len(_ran(fits))} reached what is expected of their kind"
+            f"as shipped: {len(_done(fits)) - len(missed)} of {len(_done(fits))} reached what is expected of their kind"
         )
         show_line(f"{words}; missed: {', '.join(missed)}" if missed else words)
     if not_run:
@@ -103,25 +108,25 @@ def _run(name: str, check: Any) -> dict[str, Any]:
     if sys.stderr.isatty():
         print(f"checking {name}", file=sys.stderr)
     try:
-        found = check()
-    except Exception as error:  # a check that breaks is a check that fails; the others still run
+        outcome = check()
+    except Exception as error:  # an exception counts as a failure; the others still run
         reason, result = _broken(error, "fail")
         return dict(zip(_CHECKS, (name, reason, float("nan"), float("nan"), result), strict=True))
-    deviation, tolerance = float(found.deviation), float(found.tolerance)
+    deviation, tolerance = float(outcome.deviation), float(outcome.tolerance)
     result = "pass" if deviation <= tolerance else "fail"  # NaN fails
-    return dict(zip(_CHECKS, (found.algorithm, found.reference, deviation, tolerance, result), strict=True))
+    return dict(zip(_CHECKS, (outcome.algorithm, outcome.reference, deviation, tolerance, result), strict=True))
 
 
 def _broken(error: Exception, failure: str) -> tuple[str, str]:
-    """Returns why a row stopped, and its result: a missing extra is no failure of what was to be checked."""
-    if isinstance(error, ImportError) and error.name is None:  # the library's own: it names the extra
+    """Returns the reason why a row stopped, and its result: a missing extra is no failure of the check."""
+    if isinstance(error, ImportError) and error.name is None:  # the library's own error: it names the extra
         return str(error), _NOT_RUN
-    if isinstance(error, ImportError) and str(error.name).split(".")[0] in _OF_EXTRAS:  # the reference's
+    if isinstance(error, ImportError) and str(error.name).split(".")[0] in _OF_EXTRAS:  # raised by the reference
         return f'{error.name} is not installed; run pip install "lamu[mcmc]"', _NOT_RUN
     return " ".join(f"error: {type(error).__name__}: {error}".split())[:120], failure
 
 
-def _ran(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _done(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if row["result"] != _NOT_RUN]
 
 
@@ -129,22 +134,22 @@ def _ship(name: str, row: Any) -> dict[str, Any]:
     if sys.stderr.isatty():
         print(f"fitting {name}", file=sys.stderr)
     try:
-        found = row()
-    except Exception as error:  # a default fit that breaks has missed; the others still run
+        outcome = row()
+    except Exception as error:  # an exception counts as a miss; the others still run
         reason, result = _broken(error, "missed: error")
         return {"algorithm": name, "problem": "", "reference": reason, "result": result}
-    limits = found.limits
+    limits = outcome.limits
     return {
-        "algorithm": found.algorithm,
-        "problem": found.problem,
-        "reference": found.reference,
-        "mean_error": float(found.mean_error),
-        "sd_ratio": float(found.sd_ratio),
-        "exact_ratio": float(found.exact_ratio),
-        "nats": float(found.nats),
-        "seconds": float(found.seconds),
+        "algorithm": outcome.algorithm,
+        "problem": outcome.problem,
+        "reference": outcome.reference,
+        "mean_error": float(outcome.mean_error),
+        "sd_ratio": float(outcome.sd_ratio),
+        "exact_ratio": float(outcome.exact_ratio),
+        "nats": float(outcome.nats),
+        "seconds": float(outcome.seconds),
         "limits": {"mean": limits.mean, "sd": limits.sd, "nats": limits.nats},
-        "result": "reached" if found.reached else f"missed: {', '.join(found.misses)}",
+        "result": "reached" if outcome.reached else f"missed: {', '.join(outcome.misses)}",
     }
 
 

@@ -1,4 +1,4 @@
-"""The checks of conjugate models, each in float64, beside the textbook's updates in NumPy."""
+"""The checks of conjugate models, each in float64, against textbook updates in NumPy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROWS = 12
 
 
 def conjugate_rows() -> dict[str, Callable[[], Check]]:
-    """Returns the checks by the public name of what they check; each is a function without arguments."""
+    """Returns the checks by public name; each is a function without arguments."""
     return {"conjugate families": _families, "svi": _svi, "merge": _merge, "remove": _remove}
 
 
@@ -57,8 +57,8 @@ def _merge() -> Check:
 def _remove() -> Check:
     deviation = 0.0
     for model, y, _ in _problems():
-        whole, part = (fit(model, {"y": rows}, conjugate()).posterior for rows in (y, y[4:]))
-        deviation = max(deviation, _distance(remove(whole, {"y": y[:4]}), jax.tree.leaves(_weights(part))))
+        full, part = (fit(model, {"y": rows}, conjugate()).posterior for rows in (y, y[4:]))
+        deviation = max(deviation, _distance(remove(full, {"y": y[:4]}), jax.tree.leaves(_weights(part))))
     return Check("remove", "a refit without the rows, each textbook pair", deviation, 1e-10)
 
 
@@ -68,8 +68,8 @@ def _weights(posterior: Posterior) -> Any:
 
 
 def _distance(posterior: Posterior, expected: list[Any]) -> float:
-    found = jax.tree.leaves(_weights(posterior))
-    return max(float(np.max(np.abs(np.asarray(a) - b))) for a, b in zip(found, expected, strict=True))
+    actual = jax.tree.leaves(_weights(posterior))
+    return max(float(np.max(np.abs(np.asarray(a) - b))) for a, b in zip(actual, expected, strict=True))
 
 
 def _problems() -> list[tuple[ConjugateModel, np.ndarray, list[Any]]]:
@@ -83,8 +83,8 @@ def _problems() -> list[tuple[ConjugateModel, np.ndarray, list[Any]]]:
     precision, kappa = 2.0 + ROWS / scale**2, 0.8 + ROWS
     centre, middle = numbers.mean(), vectors.mean(axis=0)
     rate = 1.2 + ((numbers - centre) ** 2).sum() / 2 + 0.8 * ROWS * (centre - 0.3) ** 2 / (2 * kappa)
-    away = middle - np.array([0.5, 0.0])
-    scatter = inverse + (vectors - middle).T @ (vectors - middle) + 0.8 * ROWS / kappa * np.outer(away, away)
+    offset = middle - np.array([0.5, 0.0])
+    scatter = inverse + (vectors - middle).T @ (vectors - middle) + 0.8 * ROWS / kappa * np.outer(offset, offset)
     location = (0.8 * np.array([0.5, 0.0]) + ROWS * middle) / kappa
     return [
         (

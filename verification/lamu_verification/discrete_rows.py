@@ -1,4 +1,4 @@
-"""Checks of binary weights, dropout, mixtures and black-box search, each beside a classic in NumPy or on a grid."""
+"""Checks of binary weights, dropout, mixtures and black-box search, against classics in NumPy or on a grid."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def discrete_rows() -> dict[str, Any]:
 
 
 def _straight_through() -> Check:
-    """A logistic regression with binary weights, twenty steps on minibatches."""
+    """Checks a logistic regression with binary weights for twenty steps on minibatches."""
     problem = problems.logistic()
     model = replace(problem.objective.model, network=Linear(bias=False))
     objective = replace(problem.objective, model=model)
@@ -80,7 +80,7 @@ def _straight_through() -> Check:
 
 
 def _bayesbinn() -> Check:
-    """The fixed point with every corner enumerated, and the mean of a relaxed step over many keys by quadrature."""
+    """Checks the fixed point by enumeration of the corners, and the mean of a relaxed step over keys by quadrature."""
     generator = np.random.default_rng(3)
     x = generator.normal(size=(12, 3))
     y = x @ np.array([1.0, -1.0, 1.0]) + 2.0 * generator.normal(size=12)
@@ -97,21 +97,21 @@ def _bayesbinn() -> Check:
     body = lambda state, t: (algorithm.step(jax.random.key(0), state, batch, objective)[0], None)
     state = jax.jit(lambda state: jax.lax.scan(body, state, None, length=300)[0])(state)
     fixed = distance(flat(state.belief.half_logit), natural)
-    away = max(_step_off(objective, batch, state, relaxed) for relaxed in (False, True))
+    error = max(_step_off(objective, batch, state, relaxed) for relaxed in (False, True))
     words = "three signs: the enumerated mean-field belief (1e-8), and mean steps by quadrature (4.5 errors)"
-    return Check("bayesbinn", words, max(fixed / 1e-8, away / 4.5), 1.0)
+    return Check("bayesbinn", words, max(fixed / 1e-8, error / 4.5), 1.0)
 
 
 def _step_off(objective: Objective, batch: Batch, state: State, relaxed: bool) -> float:
-    """Returns how far the mean of a step of `bayesbinn` is from its expectation, in standard errors."""
-    # The loss is a quadratic of the weights, and coins are independent, so that the expectation of a difference is
-    # known, and that of a relaxed slope times gradient is made of integrals over one uniform number.
+    """Returns the error of the mean of a step of `bayesbinn`, in standard errors."""
+    # The loss is quadratic in the weights and the signs are independent, so that the expectation of a difference is
+    # known, and that of a relaxed slope times gradient consists of integrals over one uniform number.
     algorithm = bayesbinn(Constant(0.3), Relaxed(0.5, floor=0.1) if relaxed else None, leaves=("*",))
     natural = np.array([0.4, -0.2, 0.1])
     start = replace(state, belief=Binary(tree.ravel(state.belief.half_logit)[1](jnp.asarray(natural))))
     keys = jax.random.split(jax.random.key(11), 40_000)
     after = lambda key: algorithm.step(key, start, batch, objective)[0].belief.half_logit
-    moved = np.asarray(jax.jit(jax.vmap(lambda key: tree.ravel(after(key))[0]))(keys))
+    ends = np.asarray(jax.jit(jax.vmap(lambda key: tree.ravel(after(key))[0]))(keys))
     x, y = np.asarray(batch.x), np.asarray(batch.y)
     gram, cross = x.T @ x / 4.0, x.T @ y / 4.0
     if relaxed:
@@ -123,7 +123,7 @@ def _step_off(objective: Objective, batch: Batch, state: State, relaxed: bool) -
     else:
         gradient = gram @ np.tanh(natural) - np.diagonal(gram) * np.tanh(natural) - cross
     expected = (1 - 0.3) * natural - 0.3 * gradient
-    return float(np.max(np.abs(moved.mean(0) - expected) / (moved.std(0) / np.sqrt(len(keys)))))
+    return float(np.max(np.abs(ends.mean(0) - expected) / (ends.std(0) / np.sqrt(len(keys)))))
 
 
 def _noisy(rate: float) -> tuple[Model, Any, Any, np.ndarray]:
@@ -136,7 +136,7 @@ def _noisy(rate: float) -> tuple[Model, Any, Any, np.ndarray]:
 
 
 def _dropout() -> Check:
-    """The last layer's gradient by hand, under the step's own masks."""
+    """Checks the last layer's gradient by hand, under the step's masks."""
     model, params, x, hidden = _noisy(0.2)
     objective, batch = Objective(model, 4.0), Batch.of(x, jnp.arange(4.0))
     algorithm, key = dropout(sgd(0.1)), jax.random.key(3)
@@ -145,16 +145,19 @@ def _dropout() -> Check:
     masked = hidden * np.asarray(Dropout(0.2).apply(jnp.ones((4, 5)), jax.random.fold_in(jax.random.clone(key), 0)))
     last = params["network"]["layers"][1]
     kernel, bias = np.asarray(last["kernel"]), np.asarray(last["bias"])
-    away = masked @ kernel + bias - np.arange(4.0)[:, None]
-    expected = kernel - 0.1 * (masked.T @ away / 4 + kernel / 4.0 / 4)
-    found = after.mean["network"]["layers"][1]["kernel"]
+    residuals = masked @ kernel + bias - np.arange(4.0)[:, None]
+    expected = kernel - 0.1 * (masked.T @ residuals / 4 + kernel / 4.0 / 4)
+    updated = after.mean["network"]["layers"][1]["kernel"]
     return Check(
-        "dropout", "the last layer's step by hand under the same masks", distance(flat(found), expected.ravel()), 1e-12
+        "dropout",
+        "the last layer's step by hand under the same masks",
+        distance(flat(updated), expected.ravel()),
+        1e-12,
     )
 
 
 def _mc_dropout() -> Check:
-    """The variance of the outputs, which are linear in the masks of the last hidden layer."""
+    """Checks the variance of the outputs, which are linear in the masks of the last hidden layer."""
     model, params, x, hidden = _noisy(0.2)
     assert isinstance(mc_dropout().rule, Masked)
     posterior = Posterior(model, Point(params), {}, mc_dropout().rule, jax.random.key(2))
@@ -164,7 +167,7 @@ def _mc_dropout() -> Check:
     variance = 0.25 * (terms**2).sum(axis=1)
     mean = terms.sum(axis=1) + np.asarray(params["network"]["layers"][1]["bias"])
     z = np.max(np.abs(f.mean(axis=0) - mean) / np.sqrt(variance / 4096))
-    # The variance of binary masks has a standard error of about 1.5/√4096 of itself.
+    # The variance of binary masks has a relative standard error of about 1.5/√4096.
     spread = np.max(np.abs(f.var(axis=0) / variance - 1)) * 64 / 1.5
     return Check("mc_dropout", "mean and variance in closed form, in standard errors", float(max(z, spread)), 4.5)
 
@@ -174,14 +177,14 @@ def _himmelblau(x: Inputs) -> Any:
 
 
 def _multimodal() -> Check:
-    found = _run(multimodal(0.05, components=16), LogDensity(lambda x: -_himmelblau(x), jnp.zeros(2)), 300)
-    distance = np.linalg.norm(np.asarray(found.mean)[:, None] - MODES, axis=-1)
+    result = _run(multimodal(0.05, components=16), LogDensity(lambda x: -_himmelblau(x), jnp.zeros(2)), 300)
+    distance = np.linalg.norm(np.asarray(result.mean)[:, None] - MODES, axis=-1)
     words = "the four minima of Himmelblau's function, the farthest from a component"
     return Check("multimodal", words, float(distance.min(axis=0).max()), 0.3)
 
 
 def _mixture_vi() -> Check:
-    """The negative evidence bound on a grid in one dimension, beside −log Z: the divergence that is left."""
+    """Checks the negative evidence bound on a grid in one dimension against −log Z: the remaining divergence."""
     wells = lambda x: 2.0 * (x[0] ** 2 - 1.0) ** 2 + 0.5 * x[0]
     algorithm = over(400, mixture_vi(Annealed(0.1), components=4, samples=4))
     state = _run(algorithm, LogDensity(lambda x: -wells(x), jnp.zeros(1)), 400)
@@ -195,7 +198,7 @@ def _mixture_vi() -> Check:
 
 
 def _mixture() -> Check:
-    """The density of the mixture beside that of three runs of OGN in NumPy, which draws nothing."""
+    """Checks the density of the mixture against three runs of OGN in NumPy, which draws nothing."""
     problem = problems.logistic()
     algorithm = mixture(ogn(0.1, 0.8, 0.95, hess_init=0.3, max_step=0.3), components=3)
     batches = (problem.batches(16) * 7)[:20]
@@ -225,7 +228,7 @@ def _mixture() -> Check:
 
 
 def _igo() -> Check:
-    """One step of the mean, beside xNES (Glasmachers et al. 2010) on the same draws, in the coordinates of its root."""
+    """Checks one step of the mean against xNES (Glasmachers et al. 2010) on its draws, in its root coordinates."""
     generator = np.random.default_rng(2)
     root, mean = np.tril(generator.normal(size=(3, 3))) + 2 * np.eye(3), generator.normal(size=3)
     loss = lambda x: jnp.sum(jnp.abs(x - 1.0)) + x[0] * x[1]
@@ -247,7 +250,7 @@ def _igo() -> Check:
         distance(flat(after.mean["network"]), mean + root @ (u @ noise)),
         1e-3 * float(np.max(np.abs(covariance - root @ matrix @ root.T))),
     )
-    # The covariance's change per rate, at a small one, agrees to first order in it.
+    # The change of the covariance divided by the rate, for a small rate, agrees to first order.
     return Check("igo", "xNES's natural gradient on the same draws", deviation, 1e-5)
 
 

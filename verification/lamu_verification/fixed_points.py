@@ -1,11 +1,11 @@
-"""Gaussian fixed points of the rule for a linear predictor, in NumPy: what a variational recipe must converge to."""
+"""Gaussian fixed points of the rule for a linear predictor, in NumPy: the limits of variational algorithms."""
 
 # For rows \(f_i = x_i^\top \theta\) and a prior \(N(0, \delta^{-1} I)\) the fixed point of the rule is
 #
 # \[ \sum_i E_q[\ell_i'(f_i)]\, x_i + \delta m = 0, \qquad S = \sum_i E_q[\ell_i''(f_i)]\, x_i x_i^\top + \delta I, \]
 #
-# with the diagonal of S alone for mean field. Under q each \(f_i\) is normal in one dimension, so that both
-# expectations are sums over Gauss-Hermite nodes. Nothing here knows the library.
+# with only the diagonal of S for mean field. Under q each \(f_i\) is normal in one dimension, so that both
+# expectations are sums over Gauss–Hermite nodes. This module does not use the library.
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 # Slope and curvature of one row's negative log likelihood in f, at nodes f `[N, Q]` and targets `[N, 1]`.
 Loss = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
-# What stands for a row's curvature, from its slope and its curvature.
+# The substitute for a row's curvature, from its slope and its curvature.
 StandIn = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(48)
@@ -36,7 +36,7 @@ _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """A Gaussian that the rule does not move."""
+    """A Gaussian that is a fixed point of the rule."""
 
     mean: np.ndarray  # m `[D]`
     covariance: np.ndarray  # S⁻¹ `[D, D]`, diagonal for mean field
@@ -52,8 +52,8 @@ def gaussian(scale: float) -> Loss:
     """Returns value, slope and curvature of a normal row with known noise."""
 
     def loss(f: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        away = (f - y) / scale
-        return away**2 / 2 + np.log(scale) + np.log(2 * np.pi) / 2, away / scale, np.full_like(f, scale**-2)
+        residual = (f - y) / scale
+        return residual**2 / 2 + np.log(scale) + np.log(2 * np.pi) / 2, residual / scale, np.full_like(f, scale**-2)
 
     return loss
 
@@ -70,14 +70,14 @@ def hessian(slope: np.ndarray, curvature: np.ndarray) -> np.ndarray:
 
 
 def squared_gradient(slope: np.ndarray, curvature: np.ndarray) -> np.ndarray:
-    """Returns the squared slopes (empirical Fisher), which `vogn`, `ogn` and `slang` take for the curvature."""
+    """Returns the squared slopes (empirical Fisher), which replace the curvature in `vogn`, `ogn` and `slang`."""
     return slope**2
 
 
 def expected(
     loss: Loss, design: np.ndarray, y: np.ndarray, mean: np.ndarray, covariance: np.ndarray, stand_in: StandIn = hessian
 ) -> list[np.ndarray]:
-    """Returns every row's expected value, slope, curvature and what stands for it `[N]` under N(mean, covariance)."""
+    """Returns expected value, slope, curvature and its substitute, by row `[N]`, under N(mean, covariance)."""
     spread = np.sqrt(np.einsum("ij,jk,ik->i", design, covariance, design))
     f = (design @ mean)[:, None] + spread[:, None] * _NODES
     value, slope, curvature = loss(f, np.asarray(y, np.float64)[:, None])
@@ -98,15 +98,15 @@ def mode(
     loss: Loss, design: np.ndarray, y: np.ndarray, precision: float, stand_in: StandIn = hessian
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the most probable parameters `[D]` and the precision `[D, D]` there, by damped Newton steps."""
-    found, targets = np.zeros(design.shape[1]), np.asarray(y, np.float64)
+    theta, targets = np.zeros(design.shape[1]), np.asarray(y, np.float64)
     for _ in range(200):
-        _, slope, curvature = loss(design @ found, targets)
-        found = found - 0.7 * np.linalg.solve(
-            (design * curvature[:, None]).T @ design + precision * np.eye(len(found)),
-            design.T @ slope + precision * found,
+        _, slope, curvature = loss(design @ theta, targets)
+        theta = theta - 0.7 * np.linalg.solve(
+            (design * curvature[:, None]).T @ design + precision * np.eye(len(theta)),
+            design.T @ slope + precision * theta,
         )
-    _, slope, curvature = loss(design @ found, targets)
-    return found, (design * stand_in(slope, curvature)[:, None]).T @ design + precision * np.eye(len(found))
+    _, slope, curvature = loss(design @ theta, targets)
+    return theta, (design * stand_in(slope, curvature)[:, None]).T @ design + precision * np.eye(len(theta))
 
 
 def gaussian_fixed_point(
@@ -118,22 +118,22 @@ def gaussian_fixed_point(
     stand_in: StandIn = hessian,
     tolerance: float = 1e-10,
 ) -> FixedPoint:
-    """Returns the Gaussian that the rule does not move, by damped Newton steps of the mean and substitution for S."""
+    """Returns the Gaussian fixed point of the rule, by damped Newton steps of the mean and substitution for S."""
     size = design.shape[1]
-    mean, covariance, moved = np.zeros(size), np.eye(size) / precision, np.inf
+    mean, covariance, change = np.zeros(size), np.eye(size) / precision, np.inf
     for _ in range(2000):
         _, slope, *curvatures = expected(loss, design, y, mean, covariance, stand_in)
-        # The step of the mean takes the whole Hessian; which matrix it takes does not move the fixed point.
+        # The step of the mean uses the full Hessian; the choice of matrix does not change the fixed point.
         newton, gram = ((design * each[:, None]).T @ design + precision * np.eye(size) for each in curvatures)
         step = 0.7 * np.linalg.solve(newton, design.T @ slope + precision * mean)
         new = np.linalg.inv(gram) if full else np.diag(1 / np.diagonal(gram))
         new = 0.5 * covariance + 0.5 * new
         sd = np.sqrt(np.diagonal(new))
-        moved = max(np.max(np.abs(step) / sd), np.max(np.abs(new - covariance) / np.outer(sd, sd)))
+        change = max(np.max(np.abs(step) / sd), np.max(np.abs(new - covariance) / np.outer(sd, sd)))
         mean, covariance = mean - step, new
-        if moved < tolerance:
+        if change < tolerance:
             return FixedPoint(mean, covariance, bound(loss, design, y, precision, mean, covariance))
-    raise RuntimeError(f"the fixed point still moves by {moved:.1e} standard deviations after 2,000 steps")
+    raise RuntimeError(f"the fixed point still moves by {change:.1e} standard deviations after 2,000 steps")
 
 
 def product_of_signs(corners: np.ndarray, energy: np.ndarray, sweeps: int = 500) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""Rows of the Gaussian part of the table, written once more by hand in NumPy, on Bayesian logistic regression."""
+"""Reference implementations in NumPy of the Gaussian algorithms, on Bayesian logistic regression."""
 
-# Every function takes the batches of the steps as pairs of design matrix and targets, the first mean, the number of
-# rows that the data have, and the prior's precision; `noises` are the standard normal draws of the steps.
+# Every function takes the batches of the steps as pairs of design matrix and targets, the initial mean, the number of
+# rows of the data, and the prior's precision; `noises` are the standard normal draws of the steps.
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ogn(
     hess_init: float,
     max_step: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns mean and curvature of OGN, with momentum corrected for its start, and coordinates of a step clipped."""
+    """Returns mean and curvature of OGN, with bias-corrected momentum and clipped coordinates of each step."""
     m, v, s = start.copy(), np.zeros_like(start), np.full_like(start, hess_init)
     delta = precision / rows
     for t, (design, y) in enumerate(batches, start=1):

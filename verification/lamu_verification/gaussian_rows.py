@@ -1,4 +1,4 @@
-"""The checks of the Gaussian rows, each in float64."""
+"""The checks of the Gaussian algorithms, each in float64."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def gaussian_rows() -> dict[str, Callable[[], Check]]:
 
 def _newton() -> Check:
     problem = problems.logistic()
-    whole = [Batch.of(problem.x, problem.y)] * 6
-    start, state = _walk(newton(), problem, whole)
-    expected = references.newton(_plain(whole), flat(start.mean), len(problem.y), problem.precision)
+    batches = [Batch.of(problem.x, problem.y)] * 6
+    start, state = _walk(newton(), problem, batches)
+    expected = references.newton(_plain(batches), flat(start.mean), len(problem.y), problem.precision)
     precision = np.asarray(state.precision.dense(state.mean)) * len(problem.y)
     deviation = max(distance(flat(state.mean), expected[0]), distance(precision, expected[1]))
     words = "NumPy by hand on logistic regression, iterate and Hessian, 6 steps; a network's minimum by SciPy's BFGS"
@@ -56,7 +56,7 @@ def _newton() -> Check:
 
 
 def _below_newton() -> float:
-    """How far BFGS goes below the end of Newton's method on a network, in nats a row, from a point beside it."""
+    """Returns how far BFGS descends below the end of Newton's method on a network, in nats per row, from nearby."""
     from scipy.optimize import minimize
 
     problem = problems.classes()
@@ -66,22 +66,22 @@ def _below_newton() -> float:
         state, _ = step(jax.random.key(5), state, batch, problem.objective)
     end, unravel = tree.ravel(state.mean)
     loss = lambda z: problem.objective.mean_loss({"network": unravel(z), "likelihood": {}}, batch, {})[0]
-    both = jax.jit(jax.value_and_grad(loss))
-    beside = np.asarray(end) + 0.01 * np.random.default_rng(0).normal(size=end.shape)
-    found = minimize(lambda z: tuple(np.asarray(part) for part in both(z)), beside, jac=True, method="BFGS", tol=1e-9)
-    return abs(float(loss(end)) - found.fun)
+    values = jax.jit(jax.value_and_grad(loss))
+    nearby = np.asarray(end) + 0.01 * np.random.default_rng(0).normal(size=end.shape)
+    best = minimize(lambda z: tuple(np.asarray(part) for part in values(z)), nearby, jac=True, method="BFGS", tol=1e-9)
+    return abs(float(loss(end)) - best.fun)
 
 
 def _rmsprop() -> Check:
     import optax
 
-    return _beside_optax("rmsprop", rmsprop(1e-2), optax.rmsprop(1e-2), "optax.rmsprop, 100 steps")
+    return _against_optax("rmsprop", rmsprop(1e-2), optax.rmsprop(1e-2), "optax.rmsprop, 100 steps")
 
 
 def _adagrad() -> Check:
     import optax
 
-    return _beside_optax("adagrad", adagrad(0.1), optax.adagrad(0.1), "optax.adagrad, 100 steps")
+    return _against_optax("adagrad", adagrad(0.1), optax.adagrad(0.1), "optax.adagrad, 100 steps")
 
 
 def _sam() -> Check:
@@ -100,8 +100,8 @@ def _ogn() -> Check:
     start, state = _walk(ogn(0.1, 0.8, 0.95, hess_init=0.3, max_step=0.3), problem, batches)
     rows, precision = len(problem.y), problem.precision
     mean, h = references.ogn(_plain(batches), flat(start.mean), rows, precision, 0.1, 0.8, 0.95, 0.3, 0.3)
-    found = flat(state.precision.values) - precision / rows
-    deviation = max(distance(flat(state.mean), mean), distance(found, h))
+    curvature = flat(state.precision.values) - precision / rows
+    deviation = max(distance(flat(state.mean), mean), distance(curvature, h))
     return Check("ogn", f"NumPy by hand on logistic regression, {STEPS} steps", deviation, 1e-12)
 
 
@@ -119,7 +119,7 @@ def _bsam() -> Check:
         momentum=PlainAverage(0.8),
     )
     start, state = _walk(paper, problem, batches)
-    # The reference is given the very draws of the algorithm, so its keys are copies, on purpose.
+    # The reference gets the algorithm's draws, so its keys are copied on purpose.
     noises = [flat(tree.normal(jax.random.split(jax.random.clone(key), 3)[0], start.mean)) for key in _keys()]
     mean, s = references.bsam(
         _plain(batches), noises, flat(start.mean), len(problem.y), problem.precision, 0.1, 0.8, 0.95, 0.1, 0.2, 0.3
@@ -151,7 +151,7 @@ def _keys() -> list[Any]:
 
 
 def _walk(algorithm: Algorithm, problem: Problem, batches: list[Batch]) -> tuple[Any, Any]:
-    """Returns the states before and after one step a batch."""
+    """Returns the states before and after one step per batch."""
     start = state = algorithm.init(jax.random.key(4), problem.objective, batches[0])
     step = jax.jit(algorithm.step)
     for key, batch in zip(_keys(), batches, strict=False):
@@ -161,15 +161,15 @@ def _walk(algorithm: Algorithm, problem: Problem, batches: list[Batch]) -> tuple
 
 def _plain(batches: list[Batch]) -> list[tuple[np.ndarray, np.ndarray]]:
     """Returns design matrix and targets of the real rows of every batch."""
-    found = []
+    pairs = []
     for batch in batches:
         real = np.asarray(batch.mask) > 0
         x = np.asarray(batch.x)[real]
-        found.append((np.column_stack([np.ones(len(x)), x]), np.asarray(batch.y)[real]))
-    return found
+        pairs.append((np.column_stack([np.ones(len(x)), x]), np.asarray(batch.y)[real]))
+    return pairs
 
 
-def _beside_optax(name: str, algorithm: Any, optimiser: Any, words: str) -> Check:
+def _against_optax(name: str, algorithm: Any, optimiser: Any, words: str) -> Check:
     import optax
 
     problem = problems.classes()
@@ -187,7 +187,7 @@ def _beside_optax(name: str, algorithm: Any, optimiser: Any, words: str) -> Chec
     return Check(name, words, distance(flat(state.mean), flat(params)), 1e-12)
 
 
-# The rule's own step at rate one: nothing averaged, damped, clipped or put off.
+# The rule's own step at rate one: without averages, damping, clipping or delayed updates.
 PLAIN: dict[str, Any] = {
     "b1": 0.0,
     "b2": 0.0,
@@ -211,7 +211,7 @@ def _kfac() -> Check:
 
 
 def _noisy_kfac() -> Check:
-    """The precision after a step; and its mean over keys, which is the posterior's, with the scatter of its draws."""
+    """Checks the precision after a step, and its mean over keys against the posterior's, with the scatter of draws."""
     # The curvature of linear regression is the same at every draw, and its gradient is linear in the draw: from
     # \(\theta \sim N(m_0, \Sigma_0)\) a step of rate one ends at \(m^* - S^{-1} H (\theta - m_0)\), H the likelihood's
     # part of S.
@@ -233,11 +233,11 @@ def _noisy_kfac() -> Check:
     gain = np.linalg.solve(expected, data)
     scatter = gain @ spread @ gain.T
     width = np.sqrt(np.diagonal(scatter))
-    away = np.max(np.abs(ends.mean(0) - mean) / (width / np.sqrt(len(keys))))
-    # A variance of n normal numbers has a standard error of √(2/n) of itself.
+    error = np.max(np.abs(ends.mean(0) - mean) / (width / np.sqrt(len(keys))))
+    # The variance of n normal numbers has a relative standard error of √(2/n).
     unlike = np.max(np.abs(ends.var(0) / width**2 - 1)) / np.sqrt(2 / len(keys))
     words = "linear regression: precision of one step (1e-10), mean and scatter over 4,000 keys (4.5 standard errors)"
-    return Check("noisy_kfac", words, max(deviation / 1e-10, float(away) / 4.5, float(unlike) / 4.5), 1.0)
+    return Check("noisy_kfac", words, max(deviation / 1e-10, float(error) / 4.5, float(unlike) / 4.5), 1.0)
 
 
 def _after_one_step(algorithm: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -271,15 +271,15 @@ def _slang() -> Check:
     step = jax.jit(algorithm.step)
     for t, batch in enumerate(batches):
         key = jax.random.fold_in(jax.random.key(3), t)
-        # The reference is given the very draws of the algorithm, so its keys are copies, on purpose.
+        # The reference gets the algorithm's draws, so its keys are copied on purpose.
         noise = flat(tree.normal(jax.random.split(jax.random.clone(key))[0], state.mean))
         state, _ = step(key, state, batch, problem.objective)
         root = np.diag(d**-0.5)
         theta = m + root @ _power(np.eye(len(m)) + root @ u @ u.T @ root, -0.5) @ noise / np.sqrt(rows)
         gradients = _gradients(batch, theta)
-        kept = _leading(gradients.T @ gradients / len(gradients), 2)
+        leading = _leading(gradients.T @ gradients / len(gradients), 2)
         total = 0.9 * (u @ u.T + np.diag(d)) + 0.1 * (gradients.T @ gradients / len(gradients) + prior * np.eye(len(m)))
-        u = _leading(0.9 * u @ u.T + 0.1 * kept @ kept.T, 2)
+        u = _leading(0.9 * u @ u.T + 0.1 * leading @ leading.T, 2)
         d = np.diagonal(total) - np.sum(u**2, axis=1)
         v = 0.8 * v + 0.2 * gradients.mean(0)
         direction = np.linalg.solve(u @ u.T + np.diag(d), v / (1 - 0.8 ** (t + 1)) + prior * m)
@@ -291,7 +291,7 @@ def _slang() -> Check:
 
 
 def _gradients(batch: Batch, theta: np.ndarray) -> np.ndarray:
-    """Every real row's gradient of the negative log likelihood."""
+    """Returns the gradient of the negative log likelihood for every real row."""
     real = np.asarray(batch.mask) > 0
     x = np.asarray(batch.x)[real]
     design = np.column_stack([np.ones(len(x)), x])

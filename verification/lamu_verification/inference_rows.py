@@ -34,7 +34,7 @@ K, D = 3, 4
 
 
 def graph_rows() -> dict[str, Callable[[], Check]]:
-    """Returns the checks by the public name of what they check; each is a function without arguments."""
+    """Returns the checks by public name; each is a function without arguments."""
     return {"vmp": _vmp, "em": _em, "ncvmp": _ncvmp}
 
 
@@ -61,18 +61,18 @@ def _vmp() -> Check:
         known |= {"mean_precision_prior": 0.5, "degrees_of_freedom_prior": 6.0, "covariance_prior": 2.0 * np.eye(D)}
         known["weight_concentration_prior_type"] = "dirichlet_distribution"
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that four iterations have not converged
-            found = BayesianGaussianMixture(
+            warnings.simplefilter("ignore")  # convergence warnings after four iterations
+            mixture = BayesianGaussianMixture(
                 n_components=K,
                 max_iter=iterations,
                 tol=0.0,
                 random_state=0,
                 **known,
             ).fit(x)
-        scale = found.covariances_ * found.degrees_of_freedom_[:, None, None]
-        fields = (found.means_, found.mean_precision_, found.degrees_of_freedom_, scale)
+        scale = mixture.covariances_ * mixture.degrees_of_freedom_[:, None, None]
+        fields = (mixture.means_, mixture.mean_precision_, mixture.degrees_of_freedom_, scale)
         part = NormalWishart(*map(jnp.asarray, fields))
-        return {"part": part, "weight": Dirichlet(jnp.asarray(found.weight_concentration_))}
+        return {"part": part, "weight": Dirichlet(jnp.asarray(mixture.weight_concentration_))}
 
     graph = iris_mixture(0.7, NormalWishart(jnp.zeros(D), 0.5, 6.0, 2.0 * jnp.eye(D)))
     start = jax.tree.map(lambda leaf: leaf[None], after(3))
@@ -97,7 +97,7 @@ def _em() -> Check:
     for iteration in range(1, 4):
         state, _ = step(jax.random.key(0), state, batch, Objective(graph, len(x)))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that so few iterations have not converged
+            warnings.simplefilter("ignore")  # convergence warnings after few iterations
             other = GaussianMixture(
                 K,
                 max_iter=iteration,
@@ -123,7 +123,7 @@ def _ncvmp() -> Check:
     lower = np.tril_indices(3)
 
     def negative_bound(v: np.ndarray) -> float:
-        """Of a Gaussian with the mean v and a factor of the covariance, logarithms on its diagonal."""
+        """Returns the negative bound of a Gaussian: v is the mean and a factor of the covariance with log diagonal."""
         L = np.zeros((3, 3))
         L[lower] = v[3:]
         diagonal = np.exp(np.diag(L))
@@ -147,13 +147,13 @@ def _ncvmp() -> Check:
     step = jax.jit(algorithm.step)
     for _ in range(100):
         state, _ = step(jax.random.key(1), state, batch, objective)
-    found = jax.tree.map(lambda leaf: leaf[0], state.beliefs)["w"]
-    deviation = float(np.max(np.abs(np.asarray(found.mean) - best.x[:3])))
+    belief = jax.tree.map(lambda leaf: leaf[0], state.beliefs)["w"]
+    deviation = float(np.max(np.abs(np.asarray(belief.mean) - best.x[:3])))
     return Check("ncvmp", "SciPy's maximiser of the same bound, logistic regression, means", deviation, 1e-4)
 
 
 def _graph_distance(mine: Any, theirs: Any) -> float:
-    """Returns the largest difference, relative to one more than the size."""
+    """Returns the largest difference, relative to one plus the size."""
     pairs = zip(jax.tree.leaves(mine), jax.tree.leaves(theirs), strict=True)
     return max(float(np.max(np.abs(a - b) / (1.0 + np.abs(b)))) for a, b in pairs)
 
@@ -162,14 +162,14 @@ _STEPS = 200
 
 
 def tossed(y: Targets) -> None:
-    """A program of tosses: p is Beta(2, 1)."""
+    """A program of coin tosses: p is Beta(2, 1)."""
     p = numpyro.sample("p", dist.Beta(2.0, 1.0))
     with numpyro.plate("rows", len(y)):
         numpyro.sample("y", dist.Bernoulli(p), obs=y)
 
 
 def program_rows() -> dict[str, Callable[[], Check]]:
-    """Returns the checks by the public name of what they check; each is a function without arguments."""
+    """Returns the checks by public name; each is a function without arguments."""
     return {"cvi": _cvi}
 
 
@@ -188,18 +188,18 @@ def _cvi() -> Check:
     state = algorithm.init(jax.random.key(0), objective, batch)
     body = lambda state, key: (algorithm.step(key, state, batch, objective)[0], None)
     state, _ = jax.lax.scan(body, state, jax.random.split(jax.random.key(1), _STEPS))
-    found = state.belief.factors["normal"]
+    belief = state.belief.factors["normal"]
     S = np.eye(x.shape[1]) / 4.0 + x.T @ x / 0.25
     mean = np.linalg.solve(S, x.T @ y / 0.25)
-    off = jnp.max(jnp.abs(found.mean["w"] - mean)) + jnp.max(jnp.abs(found.precision.matrix / S.max() - S / S.max()))
+    off = jnp.max(jnp.abs(belief.mean["w"] - mean)) + jnp.max(jnp.abs(belief.precision.matrix / S.max() - S / S.max()))
     return Check("cvi", "linear regression by the normal equations", float(off), 1e-9)
 
 
-# The data are small enough to stand here: the ratings of `ordinal::wine` as a table of frequencies, and the twenty rows
+# The data are small enough to be listed: the ratings of `ordinal::wine` as a table of frequencies, and the twenty rows
 # of `survival::tobin`.
 
 
-# How often each rating was given, by temperature (cold, warm) and contact (no, yes).
+# The frequency of each rating, by temperature (cold, warm) and contact (no, yes).
 _WINE = np.array([[4, 9, 5, 0, 0], [1, 7, 8, 2, 0], [0, 5, 8, 3, 2], [0, 1, 5, 7, 5]])
 # Durable goods bought, age, and liquidity, of each household.
 _TOBIN = np.array(
@@ -210,11 +210,11 @@ _TOBIN = np.array(
         *((0.0, 39.9, 219), (0.0, 33.4, 240), (3.5, 48.1, 266), (6.1, 46.6, 214), (0.0, 53.1, 251)),
     ]
 )
-_TOLERANCE = 1e-3  # that of the values as they are printed
+_TOLERANCE = 1e-3  # of the printed reference values
 
 
 def anchor_rows() -> dict[str, Callable[[], Check]]:
-    """Returns the checks by what they fit; each is a function without arguments."""
+    """Returns the checks by name of the fit; each is a function without arguments."""
     return {
         "Ordinal on wine": lambda: _wine(links.Logit(), (2.5031, 1.5278, -86.4919), (-1.3444, 1.2508, 3.4669, 5.0064)),
         "Ordinal Probit on wine": lambda: _wine(links.Probit(), (1.4994, 0.8677, -85.7611), ()),
@@ -227,11 +227,11 @@ def _wine(link: Any, values: tuple[float, ...], cuts: tuple[float, ...]) -> Chec
     x, y = np.repeat(cells, _WINE.sum(axis=1), axis=0), np.concatenate([np.repeat(np.arange(5), row) for row in _WINE])
     likelihood = Ordinal(5, link)
     params, value = _mode(likelihood, x, y, bias=False)
-    found = [*np.asarray(params["network"]["layers"][0]["kernel"])[:, 0], value]
+    fitted = [*np.asarray(params["network"]["layers"][0]["kernel"])[:, 0], value]
     if cuts:
-        found += list(np.asarray(likelihood.cut_points(params["likelihood"])))
+        fitted += list(np.asarray(likelihood.cut_points(params["likelihood"])))
     name = "Ordinal on wine" if cuts else "Ordinal Probit on wine"
-    return Check(name, "R's polr: slopes, cut-points, log likelihood", _distance(found, (*values, *cuts)), _TOLERANCE)
+    return Check(name, "R's polr: slopes, cut-points, log likelihood", _distance(fitted, (*values, *cuts)), _TOLERANCE)
 
 
 def _tobin() -> Check:
@@ -241,10 +241,10 @@ def _tobin() -> Check:
     layer = params["network"]["layers"][0]
     slopes = np.asarray(layer["kernel"])[:, 0] / scale
     intercept = float(layer["bias"][0]) - float(slopes @ shift)
-    found = (intercept, *slopes, float(jnp.exp(params["likelihood"]["log_scale"][0])), value)
+    estimates = (intercept, *slopes, float(jnp.exp(params["likelihood"]["log_scale"][0])), value)
     expected = (15.14487, -0.12906, -0.04554, 5.5725, -28.9401)
     words = "R's survreg: slopes, deviation, log likelihood"
-    return Check("Tobit on tobin", words, _distance(found, expected), _TOLERANCE)
+    return Check("Tobit on tobin", words, _distance(estimates, expected), _TOLERANCE)
 
 
 def _mode(likelihood: Likelihood, x: np.ndarray, y: np.ndarray, bias: bool = True) -> tuple[Any, float]:

@@ -1,4 +1,4 @@
-"""The checks of latent variables, each in float64, on models whose answers are known."""
+"""The checks of latent variables, each in float64, on models with known answers."""
 
 # Bounds are of the row \(y = a z + \epsilon\) with \(z \sim N(0, 1)\) and \(\epsilon \sim N(0, s^2 I)\): the expected
 # bound of one or two draws is an integral over their noise, taken in NumPy by Gauss–Hermite quadrature from the paper's
@@ -61,13 +61,13 @@ from lamu_verification.problems import Check
 __all__ = ["latent_rows"]
 
 _Y, _LOADING, _NOISE = np.array([1.3, -0.4, 0.9]), np.array([0.9, -0.5, 0.3]), 0.8
-_MEAN, _SCALE = 0.9, 0.8  # of a belief off the posterior
+_MEAN, _SCALE = 0.9, 0.8  # of a belief that differs from the posterior
 _DRAWS = 4_000
 Values = np.ndarray
 
 
 def latent_rows() -> dict[str, Callable[[], Check]]:
-    """Returns the checks by the public name of what they check; each is a function without arguments."""
+    """Returns the checks by public name; each is a function without arguments."""
     averaged = lambda log_p, ratio: np.mean(log_p + ratio, axis=-1)
     weighed = lambda log_p, ratio: special.logsumexp(log_p + ratio, axis=-1) - np.log(2)
     halved = lambda log_p, ratio: 2 * (special.logsumexp((log_p + ratio) / 2, axis=-1) - np.log(2))
@@ -99,7 +99,7 @@ def latent_rows() -> dict[str, Callable[[], Check]]:
 
 
 def _bound(name: str, bound: Bound, formula: Any, slope: float | None = None) -> Callable[[], Check]:
-    """Returns the check of the mean of a bound, and of its gradient in the belief's mean where a slope is known."""
+    """Returns the check of the mean of a bound, and of its gradient in the belief's mean if a slope is known."""
     words = f"the paper's formula by quadrature{'' if slope is None else ', with its slope'}, standard errors"
 
     def check() -> Check:
@@ -144,7 +144,7 @@ def _log_p(y: Values, loading: Values = _LOADING) -> Values:
 
 
 def _landing() -> Check:
-    """Every draw has the log density itself where q is the posterior."""
+    """Checks that every draw has the log density itself if q is the posterior."""
     posterior, rows = _linear(StickingTheLanding()), _rows()
     deviation = np.max(np.abs(np.asarray(posterior.log_prob({"y": rows}, samples=1)) - _log_p(rows)))
     words = "SciPy's log density at the exact posterior, by one draw"
@@ -153,13 +153,13 @@ def _landing() -> Check:
 
 def _amortised() -> Check:
     posterior, rows = _linear(ELBO()), _rows()
-    found = posterior.local({"y": rows})["z"]
+    belief = posterior.local({"y": rows})["z"]
     precision = 1 + _LOADING @ _LOADING / _NOISE**2
     mean = rows @ _LOADING / _NOISE**2 / precision
     deviation = max(
         np.max(np.abs(np.asarray(posterior.log_prob({"y": rows}, samples=3)) - _log_p(rows))),
-        np.max(np.abs(np.asarray(found.mean)[:, 0] - mean)),
-        np.max(np.abs(np.asarray(found.precision.values) - precision)),
+        np.max(np.abs(np.asarray(belief.mean)[:, 0] - mean)),
+        np.max(np.abs(np.asarray(belief.precision.values) - precision)),
     )
     return Check("Amortised", "Bayes' rule on linear-Gaussian rows: belief and density", float(deviation), 1e-9)
 
@@ -170,7 +170,7 @@ def _rows() -> Values:
 
 
 def _linear(bound: Bound) -> Posterior:
-    """Returns the linear model of a row, its encoder at the exact posterior."""
+    """Returns the linear model of a row, with its encoder at the exact posterior."""
 
     def program(m: Program) -> None:
         decode = m.network("decode", Linear(bias=False), outputs=3)
@@ -186,15 +186,15 @@ def _linear(bound: Bound) -> Posterior:
         "decode": {"layers": {0: {"kernel": jnp.asarray(_LOADING)[None]}}},
         "local": {"z": {"network": encoder, "family": {}}},
     }
-    return _at(graph, weights)
+    return _posterior_at(graph, weights)
 
 
-def _at(graph: Graph, weights: Any) -> Posterior:
+def _posterior_at(graph: Graph, weights: Any) -> Posterior:
     return Posterior(graph, Point({"network": weights, "likelihood": {"y": {}}}), {}, Sampled(), jax.random.key(0))
 
 
 def _impute() -> Check:
-    """A missing entry by turns, whose sweeps are nearly independent: thinned, they are beside the exact conditional."""
+    """Checks Gibbs sweeps over a missing entry, thinned to near independence, against the exact conditional."""
     row = _rows()[:1]
     holes = np.where(np.arange(3) == 0, np.nan, row)
     draws = np.asarray(impute(_linear(ELBO()), {"y": holes}, jax.random.key(5), draws=8 * _DRAWS)["y"])[::8, 0, 0]
@@ -214,7 +214,7 @@ def _mixture(local: Any, weights: Any) -> Posterior:
             c = m.sample("c", Categorical(jnp.asarray(_SHARES)))
             m.sample("y", Noise(scale=_NOISE)(rate(c)))
 
-    return _at(
+    return _posterior_at(
         Graph(program, local={"c": local}), {"rate": {"layers": {0: {"kernel": jnp.asarray(_MEANS)}}}, **weights}
     )
 
@@ -232,8 +232,8 @@ def _summed_out() -> Check:
     rows, posterior = _rows(), _mixture(SummedOut(), {"local": {"c": {}}})
     expected = special.logsumexp(_joint(rows), axis=1)
     beliefs = np.asarray(posterior.local({"y": rows})["c"].mean) - special.softmax(_joint(rows), axis=1)
-    found = np.asarray(posterior.log_prob({"y": rows}, samples=1)) - expected
-    deviation = max(np.abs(found).max(), np.abs(beliefs).max())
+    errors = np.asarray(posterior.log_prob({"y": rows}, samples=1)) - expected
+    deviation = max(np.abs(errors).max(), np.abs(beliefs).max())
     return Check("SummedOut", "SciPy's mixture: density and belief", float(deviation), 1e-9)
 
 
@@ -260,7 +260,7 @@ def _all_states(name: str, *controls: Control) -> Callable[[], Check]:
 
 
 def _scored(control: Control, y: Values, decode: Values, bias: Values, chance: Values) -> tuple[Values, Values]:
-    """Returns bounds of a row with binary latents, and their gradients in the encoder's biases, a key each."""
+    """Returns bounds of a row with binary latents, and their gradients in the encoder's biases, one per key."""
 
     def program(m: Program) -> None:
         rate = m.network("rate", Linear(bias=False), outputs=3)
@@ -271,13 +271,13 @@ def _scored(control: Control, y: Values, decode: Values, bias: Values, chance: V
     graph = Graph(program, local={"b": AmortisedBernoulli(Linear(), ScoreFunction(4, control))})
     batch = graph.rows({"y": y[None]}).full()
     params: Any = graph.init(jax.random.key(0), batch)[0]
-    own = params["network"]["local"]["b"]
+    biases = params["network"]["local"]["b"]
 
     def value(bias: Any, key: Any) -> Any:
         encoder = {"layers": {0: {"kernel": jnp.zeros((3, 3)), "bias": bias}}}
         network = {
             "rate": {"layers": {0: {"kernel": jnp.asarray(decode)}}},
-            "local": {"b": {**own, "encoder": encoder}},
+            "local": {"b": {**biases, "encoder": encoder}},
         }
         return graph.log_likelihood({**params, "network": network}, {}, batch, key)[0][0]
 
@@ -302,12 +302,12 @@ def _enumerated() -> Check:
     posterior = _mixture(Enumerated(Linear(), weight=2.0), {"local": own})
     labels = np.array([1.0, np.nan, np.nan, 0.0, np.nan])
     batch = posterior.model.rows({"y": rows, "c": labels}).full()
-    found = np.asarray(posterior.model.log_likelihood(posterior.mean, {}, batch, jax.random.key(0))[0])
+    log_likelihoods = np.asarray(posterior.model.log_likelihood(posterior.mean, {}, batch, jax.random.key(0))[0])
     log_q = special.log_softmax(rows @ kernel + bias, axis=1)
     without = np.sum(np.exp(log_q) * (_joint(rows) - log_q), axis=1)
-    known = np.nan_to_num(labels).astype(int)
-    labelled = (_joint(rows) + 2.0 * log_q)[np.arange(5), known]
-    deviation = np.max(np.abs(found - np.where(np.isnan(labels), without, labelled)))
+    categories = np.nan_to_num(labels).astype(int)
+    labelled = (_joint(rows) + 2.0 * log_q)[np.arange(5), categories]
+    deviation = np.max(np.abs(log_likelihoods - np.where(np.isnan(labels), without, labelled)))
     words = "the paper's equations 6 to 9 in NumPy, some rows with labels"
     return Check("Enumerated", words, float(deviation), 1e-9)
 
@@ -318,12 +318,12 @@ def _flow(name: str, flow: Flow) -> Callable[[], Check]:
     def check() -> Check:
         z, context, step = jnp.array([0.4, -1.1, 0.7]), jnp.array([0.3, -0.8]), 1e-5
         params = flow.init(jax.random.key(2), len(z), len(context), float)
-        # Fresh flows are near the identity, and do not read their context.
+        # Initial flows are near the identity, and ignore their context.
         noise = lambda leaf: 0.3 * jax.random.normal(jax.random.key(leaf.size), leaf.shape)
         params = jax.tree.map(lambda leaf: leaf + noise(leaf), params)
         image, log_det = flow.forward(params, z, context)
-        moved = [flow.forward(params, z + s * step * e, context)[0] for e in jnp.eye(len(z)) for s in (1, -1)]
-        jacobian = (np.asarray(moved[::2]) - np.asarray(moved[1::2])) / (2 * step)
+        outputs = [flow.forward(params, z + s * step * e, context)[0] for e in jnp.eye(len(z)) for s in (1, -1)]
+        jacobian = (np.asarray(outputs[::2]) - np.asarray(outputs[1::2])) / (2 * step)
         back = np.max(np.abs(np.asarray(flow.inverse(params, image, context) - z)))
         deviation = max(abs(log_det - np.linalg.slogdet(jacobian)[1]), back)
         return Check(name, words, float(deviation), 1e-7)
@@ -344,15 +344,15 @@ def _sums_to_one(name: str, network: Network) -> Callable[[], Check]:
 
 
 def _bits_back() -> Check:
-    """Digits by a linear model: decoded as they were, at the length of the bound, which is averaged over draws."""
+    """Checks that digits are decoded exactly, at the length of the bound of a linear model, averaged over draws."""
     x = np.asarray(load("digits")[0]).reshape(-1, 64)[:400]
     rows = (x > 0.5 * x.max()).astype(int)
-    away = rows - rows.mean(0)
-    _, spectrum, axes = np.linalg.svd(away, full_matrices=False)
+    centred = rows - rows.mean(0)
+    _, spectrum, axes = np.linalg.svd(centred, full_matrices=False)
     weights, scale = (axes[:4].T * spectrum[:4] / len(rows) ** 0.5), 0.25
     log_odds = lambda z: 6.0 * (rows.mean(0) - 0.5 + z @ weights.T)
     encode = weights @ np.linalg.inv(weights.T @ weights + 0.05 * np.eye(4))
-    mean = away @ encode
+    mean = centred @ encode
     code = BitsBack(
         lambda y: ((y - rows.mean(0)) @ encode, np.full(4, scale)),
         lambda z: np.stack([special.expit(-log_odds(z)), special.expit(log_odds(z))], axis=-1),

@@ -1,8 +1,8 @@
-"""The checks of likelihoods, each in float64: SciPy's log density beside ours, and the rest by sums over it."""
+"""The checks of likelihoods, each in float64, against SciPy's log density and sums over it."""
 
 # The deviation is the largest of those of the log density, the mean, the variance, and the Fisher information \(\sum_y
 # m(y)\, s\, s^\top\), with m the masses of SciPy and s the slope of its log density by central differences; relative
-# where a number is above one.
+# for numbers above one.
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ _CUTS = np.array([-0.8, 0.7, 1.1])
 
 @dataclass(frozen=True)
 class _Targets:
-    """Targets at one f that stand for all, by a reference."""
+    """Representative targets at one f, with a reference."""
 
     f: np.ndarray  # the outputs, `[K]`
     y: np.ndarray  # the targets, `[points, ...]`
-    mass: np.ndarray  # how probable what each stands for is, `[points]`
+    mass: np.ndarray  # the probability that each represents, `[points]`
     log_prob: Callable[[np.ndarray], np.ndarray]  # the reference's log density of the targets, as a function of f
 
 
@@ -69,7 +69,7 @@ def likelihood_rows() -> dict[str, Callable[[], Check]]:
         "HeteroscedasticGaussian": (HeteroscedasticGaussian(), _own_noise()),
         "MultivariateGaussian": (MultivariateGaussian(_COVARIANCE), _correlated()),
         "StudentT": (StudentT(5.0, 0.6), _continuous(lambda f: stats.t(5.0, f, 0.6))),
-        "Quantile": (pinball[0], _continuous(pinball[1], 64_001)),  # of which the kink takes many points
+        "Quantile": (pinball[0], _continuous(pinball[1], 64_001)),  # whose kink needs many points
         "Tobit": (Tobit(scale=0.7), _recorded()),
         "Gamma": (Gamma(2.5), _continuous(lambda f: stats.gamma(2.5, scale=np.exp(f) / 2.5))),
         "Weibull": (Weibull(1.7), _continuous(lambda f: stats.weibull_min(1.7, scale=np.exp(f)))),
@@ -101,17 +101,17 @@ def _row(name: str, likelihood: Likelihood, cases: Sequence[_Targets]) -> Callab
 
 def _deviation(likelihood: Likelihood, case: _Targets) -> float:
     f, rows = jnp.asarray(case.f)[None], jnp.asarray(np.tile(case.f, (len(case.y), 1)))
-    seen = case.mass > 1e-12
-    found = np.asarray(likelihood.log_prob({}, rows, jnp.asarray(case.y)))[seen]
+    likely = case.mass > 1e-12
+    log_probs = np.asarray(likelihood.log_prob({}, rows, jnp.asarray(case.y)))[likely]
     y = np.asarray(likelihood.support.indicators(jnp.asarray(case.y), likelihood.mean({}, f)), float)
     mass = case.mass.reshape(-1, *[1] * (y.ndim - 1))
     mean = np.sum(mass * y, axis=0)
     variance = np.sum(mass * (y - mean) ** 2, axis=0)
     unit = np.eye(len(case.f)) * _STEP
     slopes = [(case.log_prob(case.f + step) - case.log_prob(case.f - step)) / (2 * _STEP) for step in unit]
-    score = np.where(seen[:, None], np.stack(slopes, axis=-1), 0.0)
+    score = np.where(likely[:, None], np.stack(slopes, axis=-1), 0.0)
     pairs = [
-        (found, case.log_prob(case.f)[seen]),
+        (log_probs, case.log_prob(case.f)[likely]),
         (likelihood.mean({}, f)[0], mean),
         (likelihood.information({}, f)[0], np.einsum("p,pi,pj->ij", case.mass, score, score)),
     ]
@@ -121,9 +121,9 @@ def _deviation(likelihood: Likelihood, case: _Targets) -> float:
 
 
 def _continuous(of: Callable[[Any], Any], points: int = 4001) -> list[_Targets]:
-    """Quantiles at equal steps of their log odds, where sums converge as fast as the density is smooth."""
+    """Returns quantiles at equal steps of their log odds, where sums converge as fast as the density is smooth."""
     log_odds = np.linspace(-36.0, 36.0, points)
-    log_odds = log_odds + np.log(4.0) + (log_odds[1] - log_odds[0]) / 2  # the quantile's kink is between two points
+    log_odds = log_odds + np.log(4.0) + (log_odds[1] - log_odds[0]) / 2  # the quantile's kink lies between two points
     mass = special.expit(log_odds) * special.expit(-log_odds) * (log_odds[1] - log_odds[0])
     cases = []
     for f in _POINTS:
@@ -178,16 +178,16 @@ def _inflated() -> list[_Targets]:
 
 
 def _angles() -> list[_Targets]:
-    """Angles about f, whose mean direction is taken there."""
-    away = np.linspace(-np.pi, np.pi, 4001)
-    step = away[1] - away[0]
-    ends = np.where(np.abs(away) == np.pi, 0.5, 1.0)
+    """Returns angles about f, at which the mean direction is evaluated."""
+    angles = np.linspace(-np.pi, np.pi, 4001)
+    step = angles[1] - angles[0]
+    ends = np.where(np.abs(angles) == np.pi, 0.5, 1.0)
     return [
         _Targets(
             np.array([f]),
-            f + away,
-            stats.vonmises.pdf(away, 2.5) * step * ends,
-            lambda g, f=f: stats.vonmises.logpdf(f + away, 2.5, g[0]),
+            f + angles,
+            stats.vonmises.pdf(angles, 2.5) * step * ends,
+            lambda g, f=f: stats.vonmises.logpdf(f + angles, 2.5, g[0]),
         )
         for f in _POINTS
     ]
@@ -215,7 +215,7 @@ def _correlated() -> list[_Targets]:
 
 
 def _recorded() -> list[_Targets]:
-    """The limit, and normal targets above it."""
+    """Returns the limit, and normal targets above it."""
     nodes, weights = np.polynomial.legendre.leggauss(200)
     cases = []
     for f in _POINTS:
@@ -239,11 +239,11 @@ def _left_censored() -> Check:
 
 
 def _censored(name: str, likelihood: Likelihood, tail: Callable[[np.ndarray], np.ndarray]) -> Check:
-    """Rows to forty deviations on either side, and as many that are not censored."""
+    """Returns rows up to forty deviations on either side, and as many uncensored ones."""
     far = np.linspace(-40.0, 40.0, 161)
     deviation = 0.0
     for status, expected in ((1, tail(far)), (0, stats.norm.logpdf(far))):
         y: Any = {"value": jnp.asarray(far), "censored": jnp.full(far.shape, status)}
-        found = np.asarray(likelihood.log_prob({}, jnp.zeros((len(far), 1)), y))
-        deviation = max(deviation, float(np.max(np.abs(found - expected) / np.maximum(1.0, np.abs(expected)))))
+        log_probs = np.asarray(likelihood.log_prob({}, jnp.zeros((len(far), 1)), y))
+        deviation = max(deviation, float(np.max(np.abs(log_probs - expected) / np.maximum(1.0, np.abs(expected)))))
     return Check(name, "SciPy's tails to forty standard deviations", deviation, 1e-9)

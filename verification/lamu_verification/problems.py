@@ -1,4 +1,4 @@
-"""Small problems with known answers, asymmetric enough that a wrong sign, scale or order shows."""
+"""Small problems with known answers, asymmetric enough to reveal a wrong sign, scale or order."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ __all__ = [
 
 
 def flat(params: Params) -> np.ndarray:
-    """Returns the leaves of a tree one after the other, as one vector."""
+    """Returns the leaves of a tree concatenated as one vector."""
     return np.asarray(tree.ravel(params)[0])
 
 
@@ -65,12 +65,12 @@ def distance(a: Any, b: Any) -> float:
 
 @dataclass(frozen=True)
 class Check:
-    """An algorithm beside its classic."""
+    """Result of the comparison of an algorithm with its classic."""
 
     algorithm: str  # its public name
-    reference: str  # what it was compared with, and in what
-    deviation: float  # the largest difference that was found
-    tolerance: float  # the largest that is allowed
+    reference: str  # the reference and the setting of the comparison
+    deviation: float  # the largest difference
+    tolerance: float  # the largest allowed difference
 
     @property
     def passed(self) -> bool:
@@ -140,7 +140,7 @@ class Moments:
     mean: np.ndarray  # `[D]`
     covariance: np.ndarray  # `[D, D]`
     log_evidence: float  # log marginal likelihood in nats
-    ess: float  # the effective number of draws behind them; a mean is known to 1/√ess of a posterior standard deviation
+    ess: float  # the effective number of draws; a mean has a standard error of 1/√ess posterior standard deviations
 
     @property
     def sd(self) -> np.ndarray:
@@ -195,7 +195,7 @@ class Bundled:
         return _design(self.x)
 
     def fixed_point(self, full: bool = False, stand_in: StandIn = hessian) -> FixedPoint:
-        """Returns the Gaussian that the rule does not move, with a diagonal precision or a full one."""
+        """Returns the Gaussian fixed point of the rule, with a diagonal precision or a full one."""
         return gaussian_fixed_point(self.loss, self.design, self.y, 1.0, full=full, stand_in=stand_in)
 
 
@@ -218,15 +218,15 @@ def diabetes() -> Bundled:
 def iris() -> Bundled:
     """Returns logistic regression, versicolor against virginica: 100 rows, four columns; 200,000 weighted draws."""
     x, y = load("iris")
-    kept = y > 0
-    x, y = x[kept], (y[kept] == 2).astype(np.int32)
+    selected = y > 0
+    x, y = x[selected], (y[selected] == 2).astype(np.int32)
     x = (x - x.mean(0)) / x.std(0)
     exact = posterior_moments(bernoulli, _design(x), y, 1.0)
     return Bundled("iris, logistic", Model(Linear(), Bernoulli(), Normal(1.0)), x, y, bernoulli, exact)
 
 
-# The reference is kept as figures, because making it takes three minutes: `python -m lamu_verification.problems`
-# prints it anew.
+# The reference values are stored, because computing them takes three minutes: `python -m lamu_verification.problems`
+# prints them again.
 
 
 _ROWS, _NEW, _UNITS, _PRIOR = 200, 12, 5, 0.5
@@ -292,8 +292,8 @@ def chains(draws: int = 3000) -> tuple[np.ndarray, np.ndarray]:
         kernel, num_warmup=1000, num_samples=draws, num_chains=4, chain_method="vectorized", progress_bar=False
     )
     sampler.run(jax.random.key(0))
-    found = {name: np.asarray(draw, np.float64) for name, draw in sampler.get_samples().items()}
-    return found["outputs"].mean(0), np.sqrt(found["outputs"].var(0) + np.mean(1 / found["noise"]))
+    samples = {name: np.asarray(draw, np.float64) for name, draw in sampler.get_samples().items()}
+    return samples["outputs"].mean(0), np.sqrt(samples["outputs"].var(0) + np.mean(1 / samples["noise"]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Both rows of a recipe: its check and its default fit, each beside an independent reference. New ones stand here."""
+"""The check and the default fit of each recipe, against independent references. New ones are added here."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def recipe_fits() -> dict[str, Callable[[], Shipped]]:
 
 
 def _mirror_descent() -> Check:
-    """Twenty steps with two maps: regression by the hyperbolic entropy, and Hedge with its weights by hand."""
+    """Checks twenty steps with two maps: regression by the hyperbolic entropy, and Hedge with its weights by hand."""
     problem, rate, beta = problems.regression(), 0.05, 0.5
     algorithm = mirror_descent(rate, Hypentropy(beta))
     batch = Batch.of(problem.x, problem.y)
@@ -77,12 +77,12 @@ def _mirror_descent() -> Check:
 
 
 def _outputs(problem: Any, weights: Any) -> Any:
-    """The outputs of a linear network at these weights."""
+    """Returns the outputs of a linear network at these weights."""
     return problem.objective.model.outputs({"network": weights, "likelihood": {}}, {}, jnp.asarray(problem.x))[0][:, 0]
 
 
 def _variational_head() -> Check:
-    """At the exact posterior of linear regression the bound is the evidence, and its gradient vanishes."""
+    """Checks that at the exact posterior of linear regression the bound is the evidence and its gradient vanishes."""
     import optax
 
     problem = problems.regression()
@@ -97,7 +97,7 @@ def _variational_head() -> Check:
     after, _ = algorithm.step(jax.random.key(1), state, batch, problem.objective)
     data = Arrays.of((problem.x, problem.y))
     found: Any = algorithm.posterior(jax.random.key(2), state, problem.objective, data, None).evidence
-    moved = tree.ravel(tree.add(after.params, state.params, -1.0))[0]
-    deviation = max(float(jnp.max(jnp.abs(moved))), abs(float(found) - evidence))
+    change = tree.ravel(tree.add(after.params, state.params, -1.0))[0]
+    deviation = max(float(jnp.max(jnp.abs(change))), abs(float(found) - evidence))
     words = "linear regression in closed form: a fixed point there, and its bound the evidence"
     return Check("variational_head", words, deviation, 1e-10)

@@ -1,4 +1,4 @@
-"""The classics, written once more by hand in NumPy, without any part of the library."""
+"""Reference implementations of the classics in NumPy, independent of the library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of the table "as shipped": every belief, by an algorithm without arguments and a fit without a length."""
+"""The rows of the table "as shipped": every belief, by an algorithm with default arguments and a default fit."""
 
 from __future__ import annotations
 
@@ -44,39 +44,39 @@ __all__ = ["GAUSSIAN", "Limits", "Shipped", "exact_row", "shipped_rows"]
 
 @dataclass(frozen=True)
 class Limits:
-    """What a default fit of a kind is expected to reach; infinite where the kind claims nothing."""
+    """Expected errors of a default fit of a kind; infinite if the kind makes no claim."""
 
     mean: float  # the largest error of a mean, in posterior standard deviations
     sd: float  # the largest distance of the median ratio of standard deviations from one, as a factor less one
-    nats: float = math.inf  # how far the bound or the evidence may be from the reference's
+    nats: float = math.inf  # the largest difference of the bound or the evidence from the reference's
 
 
 @dataclass(frozen=True)
 class Shipped:
-    """An algorithm, made without arguments and fitted without a length, beside a reference."""
+    """Result of an algorithm with default arguments and a default fit, compared with a reference."""
 
     algorithm: str  # its public name
     problem: str  # the data and the model
-    reference: str  # what means and standard deviations are compared with
+    reference: str  # the reference of means and standard deviations
     mean_error: float  # the largest error of a mean, in the exact posterior's standard deviations
-    sd_ratio: float  # the median ratio of standard deviations, the fit's over the reference's; NaN where it has none
-    # The same over the exact posterior's, which a mean-field belief does not reach; NaN where unknown.
+    sd_ratio: float  # the median ratio of standard deviations, the fit's over the reference's; NaN if it has none
+    # The same over the exact posterior's, which a mean-field belief does not reach; NaN if unknown.
     exact_ratio: float
-    nats: float  # the bound or the evidence less the reference's; NaN where there is none
-    seconds: float  # what making, compiling and fitting took
-    limits: Limits  # what is expected of its kind
+    nats: float  # the bound or the evidence minus the reference's; NaN if there is none
+    seconds: float  # the time of construction, compilation and fit
+    limits: Limits  # the expected errors of its kind
 
     @property
     def misses(self) -> tuple[str, ...]:
-        """The figures that are beyond their limits (NaN counts as absent only where no limit is stated)."""
-        found = []
+        """The figures beyond their limits (NaN counts as absent only if no limit is stated)."""
+        failures = []
         if not self.mean_error <= self.limits.mean:
-            found.append("mean")
+            failures.append("mean")
         if math.isfinite(self.limits.sd) and not abs(math.log(self.sd_ratio)) <= math.log1p(self.limits.sd):
-            found.append("sd")
+            failures.append("sd")
         if math.isfinite(self.limits.nats) and not abs(self.nats) <= self.limits.nats:
-            found.append("nats")
-        return tuple(found)
+            failures.append("nats")
+        return tuple(failures)
 
     @property
     def reached(self) -> bool:
@@ -92,7 +92,7 @@ _MIXTURE = Limits(mean=0.3, sd=0.15)
 _CHAINS = Limits(mean=0.15, sd=0.1)
 _NOISY_CHAINS = Limits(mean=0.3, sd=0.2)
 _POINTS = Limits(mean=0.3, sd=float("inf"))
-_DRAWS = 20_000  # of a belief whose moments have no closed form here: a standard deviation is known to half a per cent
+_DRAWS = 20_000  # of a belief without closed-form moments here: the error of a standard deviation is half a per cent
 
 _EXACT_CHAINS = ("random_walk", "mala", "hmc", "nuts", "parallel_tempering")
 
@@ -101,12 +101,12 @@ def shipped_rows() -> dict[str, Callable[[], Shipped]]:
     """Returns the row of every algorithm with a belief by its public name; each is a function without arguments."""
     # Means are compared in the exact posterior's standard deviations. Standard deviations are compared with those of
     # the rule's own fixed point in the family of the belief, which for mean field are narrower than the posterior's;
-    # the row has both ratios, and says which it is judged by.
+    # the row has both ratios, and names the one that decides.
     #
-    # Algorithms whose posterior is one point have no row, nor has `mc_dropout`, whose belief is a point under random
-    # masks. Of `pbp`, whose beliefs are about networks of rectifiers, where weights are exchangeable, the predictions
+    # Algorithms whose posterior is one point have no row, nor does `mc_dropout`, whose belief is a point under random
+    # masks. For `pbp`, whose beliefs are about ReLU networks with exchangeable weights, the predictions
     # are compared, in their own standard deviations.
-    from lamu_verification.recipe_rows import recipe_fits  # which makes its rows by the functions below
+    from lamu_verification.recipe_rows import recipe_fits  # which uses the functions below
 
     rows: dict[str, Callable[[], Shipped]] = recipe_fits() | {
         "conjugate": partial(exact_row, "conjugate", _EXACT),
@@ -114,7 +114,7 @@ def shipped_rows() -> dict[str, Callable[[], Shipped]]:
         "laplace": partial(exact_row, "laplace", _EXACT),
         "last_layer": partial(exact_row, "last_layer", _EXACT),
         "newton": partial(exact_row, "newton", _EXACT),
-        # With one output and known noise the Kronecker product of a layer is its whole matrix.
+        # With one output and known noise the Kronecker product of a layer is its full matrix.
         "kfac": partial(exact_row, "kfac", GAUSSIAN),
         "noisy_kfac": partial(exact_row, "noisy_kfac", GAUSSIAN),
         "online_laplace": _online_laplace,
@@ -147,7 +147,7 @@ def shipped_rows() -> dict[str, Callable[[], Shipped]]:
 
 
 def exact_row(name: str, limits: Limits) -> Shipped:
-    """Returns the row of what claims the posterior of linear regression."""
+    """Returns the row of an algorithm whose claim is the exact posterior of linear regression."""
     problem = diabetes()
     words = "the posterior, closed form"
     return _row(name, problem, words, problem.exact.mean, problem.exact.sd, problem.exact.log_evidence, limits)
@@ -168,7 +168,7 @@ def _vogn() -> Shipped:
 
 
 def _slang() -> Shipped:
-    problem = iris()  # five coordinates, which the rank of five holds
+    problem = iris()  # five coordinates, which rank five represents exactly
     point = problem.fixed_point(full=True, stand_in=squared_gradient)
     words = "converged full matrix of squared gradients, quadrature"
     return _row("slang", problem, words, point.mean, point.sd, point.bound, _STAND_IN)
@@ -214,7 +214,7 @@ def _chains(name: str, limits: Limits) -> Shipped:
 
 
 def _online_laplace() -> Shipped:
-    """The prior's scale is learned: the reference is MacKay's fixed point."""
+    """Fits a learned scale of the prior: the reference is MacKay's fixed point."""
     problem = diabetes()
     precision, y = 1.0, np.asarray(problem.y, np.float64)
     for _ in range(500):
@@ -227,21 +227,21 @@ def _online_laplace() -> Shipped:
 
 
 def _neural_linear() -> Shipped:
-    """The noise is learned: the posterior is a mixture of closed forms over a grid of its logarithm."""
+    """Fits a learned noise: the posterior is a mixture of closed forms over a grid of its logarithm."""
     problem = diabetes()
     y, grid = np.asarray(problem.y, np.float64), np.linspace(np.log(0.5), np.log(1.0), 201)
-    found = [linear_regression(problem.design, y, float(np.exp(each)), 1.0) for each in grid]
-    weight = np.array([evidence for _, _, evidence in found]) - grid**2 / 18
+    closed_forms = [linear_regression(problem.design, y, float(np.exp(each)), 1.0) for each in grid]
+    weight = np.array([evidence for _, _, evidence in closed_forms]) - grid**2 / 18
     weight = np.exp(weight - weight.max())
     weight /= weight.sum()
-    means = np.stack([mean for mean, _, _ in found])
-    variances = np.stack([np.diagonal(np.linalg.inv(precision)) for _, precision, _ in found])
+    means = np.stack([mean for mean, _, _ in closed_forms])
+    variances = np.stack([np.diagonal(np.linalg.inv(precision)) for _, precision, _ in closed_forms])
     mean = weight @ means
     sd = np.sqrt(weight @ (variances + means**2) - mean**2)
     model = Model(Linear(), Normally(), Normal(1.0))
     words = "the posterior with unknown noise, a grid of closed forms"
     learned = Bundled("diabetes, linear, learned noise", model, problem.x, problem.y, problem.loss, problem.exact)
-    # Its priors are in units of the noise, which moves 442 rows' posterior by parts of a per cent.
+    # Its priors are in units of the noise, which changes the posterior of 442 rows by less than a per cent.
     return _row("neural_linear", learned, words, mean, sd, None, _CLOSED_FORM)
 
 
@@ -251,9 +251,9 @@ def _svi() -> Shipped:
     posterior = _fitted(ConjugateModel(Bernoulli(), Beta(1.0, 1.0)), {"y": y}, "svi")
     seconds = time.perf_counter() - begin
     belief: Any = posterior.belief
-    found = np.array([float(each) for each in jax.tree.leaves(belief.factors["network"])])
+    fitted = np.array([float(each) for each in jax.tree.leaves(belief.factors["network"])])
     expected = np.array([1.0 + y.sum(), 1.0 + (1 - y).sum()])
-    (mean, sd), (at, width) = (_beta(*each) for each in (expected, found))
+    (mean, sd), (at, width) = (_beta(*each) for each in (expected, fitted))
     ratio = width / sd
     words = "Beta posterior of a share, closed form"
     return Shipped(
@@ -270,7 +270,7 @@ def _svi() -> Shipped:
 
 
 def _vmp() -> Shipped:
-    """A Gamma prior and counts, where the belief is the posterior itself."""
+    """Fits a Gamma prior and counts, for which the belief is the exact posterior."""
     y = np.asarray(load("breast_cancer")[0][:, 0] > 15.0, np.int32) + 1
 
     def program(m: Program) -> None:
@@ -282,17 +282,17 @@ def _vmp() -> Shipped:
     posterior = _fitted(Graph(program), {"y": y}, "vmp")
     seconds = time.perf_counter() - begin
     belief: Any = posterior.belief
-    found = belief.factors["network"].factors["rate"]
+    rate_belief = belief.factors["network"].factors["rate"]
     shape, rate = 2.0 + y.sum(), 1.0 + len(y)
     mean, sd = shape / rate, np.sqrt(shape) / rate
-    off = abs(float(found.shape / found.rate) - mean) / sd
-    ratio = float(np.sqrt(found.shape) / found.rate) / sd
+    off = abs(float(rate_belief.shape / rate_belief.rate) - mean) / sd
+    ratio = float(np.sqrt(rate_belief.shape) / rate_belief.rate) / sd
     words = "Gamma posterior of a rate, closed form"
     return Shipped("vmp", "breast_cancer, counts", words, off, ratio, ratio, float("nan"), seconds, _CLOSED_FORM)
 
 
 def _ncvmp() -> Shipped:
-    """Poisson counts around one log rate: the best Gaussian is known by two equations."""
+    """Fits Poisson counts with one log rate: the best Gaussian solves two equations."""
     y = np.asarray(load("breast_cancer")[0][:60, 0] > 15.0, np.int32) + 1
 
     def program(m: Program) -> None:
@@ -304,21 +304,21 @@ def _ncvmp() -> Shipped:
     posterior = _fitted(Graph(program), {"y": y}, "ncvmp")
     seconds = time.perf_counter() - begin
     belief: Any = posterior.belief
-    found = belief.factors["network"].factors["level"]
+    level_belief = belief.factors["network"].factors["level"]
     mean, variance = 0.0, 1.0
-    for _ in range(200):  # m = Σy − n e^{m + v/2}, 1/v = 1 + n e^{m + v/2}, by Newton's steps
+    for _ in range(200):  # m = Σy − n e^{m + v/2}, 1/v = 1 + n e^{m + v/2}, by Newton's method
         rate = len(y) * np.exp(mean + variance / 2)
         variance = 1.0 / (1.0 + rate)
         mean = mean - 0.5 * variance * (mean - y.sum() + rate)
     sd = np.sqrt(variance)
-    ratio = float(np.sqrt(1.0 / found.precision[0, 0])) / sd
+    ratio = float(np.sqrt(1.0 / level_belief.precision[0, 0])) / sd
     words = "best Gaussian about a log rate, two equations"
-    off = abs(float(found.mean[0]) - mean) / sd
+    off = abs(float(level_belief.mean[0]) - mean) / sd
     return Shipped("ncvmp", "breast_cancer, counts", words, off, ratio, ratio, float("nan"), seconds, _CLOSED_FORM)
 
 
 def _cvi() -> Shipped:
-    """A Beta prior and tosses, where the belief is the posterior itself."""
+    """Fits a Beta prior and tosses, for which the belief is the exact posterior."""
     tosses = np.asarray(load("breast_cancer")[0][:, 0] > 15.0, np.float32)
     begin = time.perf_counter()
     posterior = _fitted(from_numpyro(tossed, {"y": tosses}, rows="rows"), None, "cvi")
@@ -335,7 +335,7 @@ def _cvi() -> Shipped:
 
 
 def _conjugate_scales() -> Shipped:
-    """IVON beside a belief about every weight's scale, and the best product of both."""
+    """Fits IVON together with a belief about every weight's scale; the reference is the best product of both."""
     model, x, y = regression_by_relevance()
     begin = time.perf_counter()
     at, width, _ = _moments(_fitted(model, (x.astype(np.float32), y.astype(np.float32)), "conjugate_scales"))
@@ -350,7 +350,7 @@ def _conjugate_scales() -> Shipped:
 
 
 def _pbp() -> Shipped:
-    """The chains sample the precisions of prior and noise too, under the same Gamma beliefs."""
+    """The reference chains also sample the precisions of prior and noise, under the same Gamma beliefs."""
     begin = time.perf_counter()
     posterior = _fitted(problems.model(), problems.rows(), "pbp")
     pred = posterior.predict(problems.new_rows())
@@ -366,22 +366,22 @@ def _beta(a: float, b: float) -> tuple[float, float]:
 
 
 def _bayesbinn() -> Shipped:
-    """Signs of six weights of a logistic regression on twelve rows, which leave most signs uncertain."""
+    """Fits six binary weights of a logistic regression on twelve rows, which leave most signs uncertain."""
     x, y = load("breast_cancer")
     x = ((x - x.mean(0)) / x.std(0))[:12, :6]
     y = y[:12]
     model = Model(Linear(bias=False), iris().model.likelihood, Normal(1.0))
     begin = time.perf_counter()
     posterior = _fitted(model, (x, y), "bayesbinn")
-    found = _drawn(posterior).mean(0)
+    means = _weight_draws(posterior).mean(0)
     seconds = time.perf_counter() - begin
     corners = np.array(list(itertools.product([-1.0, 1.0], repeat=6)))
     energy = iris().loss(corners @ x.T.astype(np.float64), y[None].astype(np.float64))[0].sum(axis=1)
     mean = product_of_signs(corners, energy)
     weight = np.exp(energy.min() - energy)
     exact = np.sqrt(1 - (weight @ corners / weight.sum()) ** 2)
-    sd, width = np.sqrt(1 - mean**2), np.sqrt(1 - found**2)
-    error = float(np.max(np.abs(found - mean) / sd))
+    sd, width = np.sqrt(1 - mean**2), np.sqrt(1 - means**2)
+    error = float(np.max(np.abs(means - mean) / sd))
     words = "converged mean field of the signs, all 64 enumerated"
     data, limits = "breast_cancer, 6 signs, 12 rows", Limits(0.3, 0.2)
     ratio, exact_ratio = float(np.median(width / sd)), float(np.median(width / exact))
@@ -401,9 +401,9 @@ def _row(
     posterior = _fitted(problem.model, (problem.x, problem.y), name)
     at, width, covariance = _moments(posterior)
     seconds = time.perf_counter() - begin
-    found = None if posterior.evidence is None else float(posterior.evidence)
-    if found is None and covariance is not None:
-        found = bound(problem.loss, problem.design, problem.y, 1.0, at, covariance)
+    evidence = None if posterior.evidence is None else float(posterior.evidence)
+    if evidence is None and covariance is not None:
+        evidence = bound(problem.loss, problem.design, problem.y, 1.0, at, covariance)
     missing = float("nan")
     return Shipped(
         name,
@@ -412,7 +412,7 @@ def _row(
         float(np.max(np.abs(at - mean) / problem.exact.sd)),
         missing if sd is None else float(np.median(width / sd)),
         missing if sd is None else float(np.median(width / problem.exact.sd)),
-        missing if nats is None or found is None else found - nats,
+        missing if nats is None or evidence is None else evidence - nats,
         seconds,
         limits,
     )
@@ -422,7 +422,7 @@ def _fitted(model: Target, data: Data, name: str) -> Posterior:
     """Returns the default fit: the algorithm without arguments, the loop without a length."""
     recipe: Any = {**algorithms(), **samplers()}[name]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # how far a fit is from its reference is what the row says
+        warnings.simplefilter("ignore")  # the row itself reports the error of a fit
         return fit(model, data, recipe.factory()).posterior
 
 
@@ -436,12 +436,12 @@ def _moments(posterior: Posterior) -> tuple[np.ndarray, np.ndarray, np.ndarray |
     if isinstance(weights, Point):
         mean = flat(weights.mean["network"]).astype(np.float64)
         return mean, np.zeros_like(mean), None
-    draws = _drawn(posterior)
+    draws = _weight_draws(posterior)
     return draws.mean(0), draws.std(0), None
 
 
-def _drawn(posterior: Posterior) -> np.ndarray:
-    """Returns draws of the weights `[draws, D]`: a sampler's own, or as many as settle a standard deviation."""
+def _weight_draws(posterior: Posterior) -> np.ndarray:
+    """Returns draws of the weights `[draws, D]`: a sampler's own, or enough for accurate standard deviations."""
     if isinstance(posterior.belief, Draws):
         params = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), posterior.samples)
     else:

@@ -59,7 +59,7 @@ def descent_rows() -> dict[str, Callable[[], Check]]:
 
 
 def _bayes_by_backprop() -> Check:
-    """Logistic regression, gradient descent with the very draws of the algorithm, by hand in NumPy."""
+    """Checks logistic regression by gradient descent with the algorithm's draws, by hand in NumPy."""
     import optax
 
     problem = problems.logistic()
@@ -85,7 +85,7 @@ def _bayes_by_backprop() -> Check:
 
 
 def _invariant_map() -> Check:
-    """Logistic regression by Newton's method on the criterion, its gradient by hand in NumPy."""
+    """Checks logistic regression by Newton's method on the criterion, with its gradient by hand in NumPy."""
     problem = problems.logistic()
     batch = Batch.of(problem.x, problem.y)
     algorithm = invariant_map()
@@ -98,10 +98,10 @@ def _invariant_map() -> Check:
     p = 1 / (1 + np.exp(-x @ w))
     information = x.T @ (x * (p * (1 - p))[:, None])
     leverage = np.einsum("ij,ij->i", x @ np.linalg.inv(information), x)
-    pull = x.T @ (np.asarray(problem.y) - p) - problem.precision * w
+    gradient = x.T @ (np.asarray(problem.y) - p) - problem.precision * w
     volume = x.T @ (leverage * p * (1 - p) * (1 - 2 * p)) / 2
     hessian = information + problem.precision * np.eye(len(w))
-    deviation = float(np.max(np.abs(np.linalg.solve(hessian, pull - volume))))
+    deviation = float(np.max(np.abs(np.linalg.solve(hessian, gradient - volume))))
     return Check("invariant_map", "NumPy by hand: its stationary point on logistic regression", deviation, 1e-7)
 
 
@@ -114,7 +114,7 @@ def evidence_rows() -> dict[str, Callable[[], Check]]:
 
 
 def _online_laplace() -> Check:
-    """The prior's scale of linear regression with the greatest evidence, by MacKay's fixed point in NumPy."""
+    """Checks the evidence-maximising prior scale of linear regression by MacKay's fixed point in NumPy."""
     import optax
 
     problem = problems.regression()
@@ -126,17 +126,17 @@ def _online_laplace() -> Check:
     precision = problem.precision
     for _ in range(500):
         mean, gram, _ = references.linear_regression(problem.design, problem.y, problem.scale, precision)
-        held = len(mean) - precision * np.trace(np.linalg.inv(gram))
-        precision = held / (mean @ mean)
+        effective = len(mean) - precision * np.trace(np.linalg.inv(gram))
+        precision = effective / (mean @ mean)
     _, _, evidence = references.linear_regression(problem.design, problem.y, problem.scale, precision)
-    found = -2 * float(jnp.log(posterior.model.prior.scale))
-    deviation = max(abs(found - np.log(precision)), abs(float(posterior.evidence) - evidence))
+    log_precision = -2 * float(jnp.log(posterior.model.prior.scale))
+    deviation = max(abs(log_precision - np.log(precision)), abs(float(posterior.evidence) - evidence))
     words = "linear regression: MacKay's fixed point of the prior's scale, and its evidence"
     return Check("online_laplace", words, float(deviation), 1e-6)
 
 
 def _neural_linear() -> Check:
-    """Normal-Gamma regression by hand in NumPy, the rows in two parts."""
+    """Checks Normal-Gamma regression by hand in NumPy, with the rows in two parts."""
     import optax
 
     problem = problems.regression()
@@ -199,14 +199,14 @@ def _swag() -> Check:
     data = Arrays.of((problem.x, problem.y))
     posterior: Any = algorithm.posterior(key, state, problem.objective, data, None)
     belief = posterior.belief.factors["network"]
-    found = np.asarray(belief.precision.covariance.dense(belief.mean))
-    deviation = max(np.max(np.abs(flat(belief.mean) - mean)), np.max(np.abs(found - covariance)))
+    dense = np.asarray(belief.precision.covariance.dense(belief.mean))
+    deviation = max(np.max(np.abs(flat(belief.mean) - mean)), np.max(np.abs(dense - covariance)))
     words = f"NumPy by hand on optax's iterates, {count} of {ITERATES}, rank {RANK}"
     return Check("swag", words, float(deviation), 1e-10)
 
 
-NOISE = (6.0, 6.0)  # under which no row has to be refused
-ROWS, EPOCHS = 20, 3  # from the second on, rows take out their share of the pass before
+NOISE = (6.0, 6.0)  # under which every row is accepted
+ROWS, EPOCHS = 20, 3  # from the second on, rows remove their factor of the previous pass
 
 
 def moment_rows() -> dict[str, Callable[[], Check]]:
@@ -241,12 +241,12 @@ def _pbp() -> Check:
 
 
 class _Network:
-    """A hidden layer: means and variances as [kernel, bias] a layer, `[inputs + 1, outputs]`, the bias first."""
+    """A hidden layer: means and variances as [kernel, bias] by layer, `[inputs + 1, outputs]`, the bias first."""
 
     def __init__(self, m: list[np.ndarray], v: list[np.ndarray], delta: float) -> None:
         self.m, self.v = m, v
         self.noise, self.prior = NOISE, (6.0, 6.0)
-        # Natural parameters of what the rows said in the last pass: of the weights, then of the noise.
+        # Natural parameters of the rows' factors in the last pass: of the weights, then of the noise.
         self.last: Any = None
         self.unit = [np.full_like(part, 1 / (delta * len(part))) for part in m]
         self.sites = [np.zeros((4, *part.shape)) for part in m]
@@ -255,13 +255,13 @@ class _Network:
 
     @classmethod
     def of(cls, state: State, delta: float) -> _Network:
-        """The same numbers as a state's."""
+        """Returns the same numbers from a state."""
         stack = lambda layer: np.concatenate([np.asarray(layer["bias"])[None], np.asarray(layer["kernel"])])
         m, v = ([stack(part["layers"][index]) for index in range(2)] for part in (state.mean, state.variance))
         return cls(m, v, delta)
 
     def absorb(self, x: np.ndarray, y: float) -> None:
-        """One row of twenty: its share taken out, then the chain rule by hand."""
+        """Absorbs one row of twenty: removes its factor, then applies the chain rule by hand."""
         if self.last is not None:
             for index, (p, r) in enumerate(self.last[0]):
                 precision = 1 / self.v[index] - p / ROWS
@@ -276,14 +276,14 @@ class _Network:
         h = a * above + np.sqrt(s) * density
         t = (a**2 + s) * above + a * np.sqrt(s) * density - h**2
         unit = np.concatenate([[1.0], h])
-        wide = np.concatenate([[0.0], t])
+        padded = np.concatenate([[0.0], t])
         mean = float(unit @ m2[:, 0])
-        variance = float(wide @ (m2[:, 0] ** 2 + v2[:, 0]) + unit**2 @ v2[:, 0])
+        variance = float(padded @ (m2[:, 0] ** 2 + v2[:, 0]) + unit**2 @ v2[:, 0])
         shape, rate = self.noise
         total = variance + rate / (shape - 1)
         to_mean, to_variance = (y - mean) / total, ((y - mean) ** 2 / total - 1) / (2 * total)
-        g2m = (to_mean * unit + to_variance * 2 * wide * m2[:, 0])[:, None]
-        g2v = (to_variance * (wide + unit**2))[:, None]
+        g2m = (to_mean * unit + to_variance * 2 * padded * m2[:, 0])[:, None]
+        g2v = (to_variance * (padded + unit**2))[:, None]
         to_h = (to_mean * m2[:, 0] + to_variance * 2 * unit * v2[:, 0])[1:]
         to_t = (to_variance * (m2[:, 0] ** 2 + v2[:, 0]))[1:]
         # d h = Φ da + φ/(2√s) ds, and d E[h²] = 2 h da + Φ ds.
@@ -297,7 +297,7 @@ class _Network:
         self.noise = _renewed(shape, rate, variance, (y - mean) ** 2, 1.0)
 
     def refine(self) -> None:
-        """What the rows said is kept; then the prior's factors, one weight after the other, in the order of leaves."""
+        """Keeps the rows' factors; then refines the prior's factors, weight by weight, in the order of leaves."""
         pairs = zip(self.m, self.v, self.sites, strict=True)
         self.last = (
             [(1 / v - site[1], m / v - site[0]) for m, v, site in pairs],
@@ -308,16 +308,19 @@ class _Network:
             for place in np.ndindex(m.shape):
                 shape, rate = self.prior[0] - site[(2, *place)], self.prior[1] - site[(3, *place)]
                 unit = float(self.unit[index][place])
-                left, pull = 1 / v[place] - site[(1, *place)], m[place] / v[place] - site[(0, *place)]
-                if not 0 < 1 / left < 1e6 * unit:
+                precision, offset = 1 / v[place] - site[(1, *place)], m[place] / v[place] - site[(0, *place)]
+                if not 0 < 1 / precision < 1e6 * unit:
                     continue
-                wide, lean = 1 / left, pull / left
-                total = wide + unit * rate / (shape - 1)
-                m[place], v[place] = lean * (1 - wide / total), wide * (1 - wide / total)
-                self.prior = _renewed(shape, rate, wide, lean**2, unit)
+                cavity_variance, cavity_mean = 1 / precision, offset / precision
+                total = cavity_variance + unit * rate / (shape - 1)
+                m[place], v[place] = (
+                    cavity_mean * (1 - cavity_variance / total),
+                    cavity_variance * (1 - cavity_variance / total),
+                )
+                self.prior = _renewed(shape, rate, cavity_variance, cavity_mean**2, unit)
                 site[(slice(None), *place)] = (
-                    m[place] / v[place] - pull,
-                    1 / v[place] - left,
+                    m[place] / v[place] - offset,
+                    1 / v[place] - precision,
                     self.prior[0] - shape,
                     self.prior[1] - rate,
                 )
@@ -341,7 +344,7 @@ def _pdf(z: np.ndarray) -> np.ndarray:
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    """Bias, then kernel, layer by layer, as the leaves are ravelled."""
+    """Returns bias, then kernel, layer by layer, as the leaves are ravelled."""
     return np.concatenate([np.ravel(part) for part in parts])
 
 
@@ -350,14 +353,14 @@ _STEPS = 400
 
 
 def scale_rows() -> dict[str, Callable[[], Check]]:
-    """Returns the check by the public name of what it checks; it is a function without arguments."""
+    """Returns the check by public name; it is a function without arguments."""
     return {"conjugate_scales": _conjugate_scales}
 
 
 def regression_by_relevance() -> tuple[Model, np.ndarray, np.ndarray]:
-    """Returns linear regression on four columns of diabetes, every weight with a scale of its own, and the rows."""
+    """Returns linear regression on four columns of diabetes, with a separate scale for every weight, and the rows."""
     x, y = (np.asarray(part, np.float64) for part in load("diabetes"))
-    x = x[:, :4]  # the others are nearly collinear, along which steps of a diagonal belief are slow
+    x = x[:, :4]  # the others are nearly collinear, which slows steps of a diagonal belief
     x, y = (x - x.mean(0)) / x.std(0), (y - y.mean()) / y.std()
     prior = ARD(by="weight", law=InverseGammaVariance(_SHAPE, _RATE))
     return Model(Linear(bias=False), Gaussian(_NOISE), prior), x, y
@@ -383,11 +386,11 @@ def _conjugate_scales() -> Check:
     body = lambda state, key: (algorithm.step(key, state, batch, objective)[0], None)
     state, _ = jax.lax.scan(body, state, jax.random.split(jax.random.key(1), _STEPS))
     belief: Any = algorithm.preview(jax.random.key(2), state, objective).belief
-    found = belief.factors["network"]
+    factor = belief.factors["network"]
     mean, precision = coordinate_ascent(x, y)
     sd = 1.0 / np.sqrt(precision)
-    off = np.max(np.abs(flat(found.mean) - mean) / sd)
-    ratio = np.max(np.abs(flat(found.precision.diagonal(found.mean)) / precision - 1.0))
+    off = np.max(np.abs(flat(factor.mean) - mean) / sd)
+    ratio = np.max(np.abs(flat(factor.precision.diagonal(factor.mean)) / precision - 1.0))
     return Check("conjugate_scales", "coordinate ascent in NumPy, a scale a weight", float(off + ratio), 1e-5)
 
 
@@ -407,7 +410,7 @@ def _extended_kalman() -> Check:
     params, _ = network.init(jax.random.key(3), jnp.asarray(x[:1]), 1)
     model = Model(network, Gaussian(FILTER_NOISE), Normal(SCALE)).starting_at({"network": params, "likelihood": {}})
     belief: Any = fit(model, Batched(x, y), extended_kalman(DRIFT), data_size=len(y)).posterior.belief
-    found = belief.factors["network"]
+    factor = belief.factors["network"]
 
     m, P = flat(params), SCALE**2 * np.eye(flat(params).size)
     for row, target in zip(x, y, strict=True):
@@ -416,8 +419,8 @@ def _extended_kalman() -> Check:
         S = H @ P @ H + FILTER_NOISE**2
         K = P @ H / S
         m, P = m + K * (target - f), P - np.outer(K, K) * S
-    covariance = np.linalg.inv(np.asarray(found.precision.dense(found.mean)))
-    deviation = max(distance(flat(found.mean), m), distance(covariance, P))
+    covariance = np.linalg.inv(np.asarray(factor.precision.dense(factor.mean)))
+    deviation = max(distance(flat(factor.mean), m), distance(covariance, P))
     return Check("extended_kalman", "the textbook's filter in NumPy, twenty rows, MLP((3,)), drift", deviation, 1e-9)
 
 
