@@ -86,17 +86,13 @@ def verify(name: str | None = None, as_json: bool = False, quick: bool = False) 
     if as_json:
         show_document({"passed": passed, "likelihoods": densities, "latent": hidden, "checks": steps, "shipped": fits})
         return passed
-    if failed or _done([*densities, *hidden, *steps]):
-        tables = {
-            "likelihoods": _done(densities),
-            "latent variables": _done(hidden),
-            "step by step": _done(steps),
-        }
+    if failed or _ran([*densities, *hidden, *steps]):
+        tables = {"likelihoods": _ran(densities), "latent variables": _ran(hidden), "step by step": _ran(steps)}
         summaries = [f"{title}: all {len(rows)} passed" for title, rows in tables.items() if rows]
         show_line(f"failed: {', '.join(failed)}" if failed else "; ".join(summaries))
-    if _done(fits):
+    if _ran(fits):
         words = (
-            f"as shipped: {len(_done(fits)) - len(missed)} of {len(_done(fits))} reached what is expected of their kind"
+            f"as shipped: {len(_ran(fits)) - len(missed)} of {len(_ran(fits))} reached what is expected of their kind"
         )
         show_line(f"{words}; missed: {', '.join(missed)}" if missed else words)
     if not_run:
@@ -126,7 +122,7 @@ def _broken(error: Exception, failure: str) -> tuple[str, str]:
     return " ".join(f"error: {type(error).__name__}: {error}".split())[:120], failure
 
 
-def _done(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _ran(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if row["result"] != _NOT_RUN]
 
 

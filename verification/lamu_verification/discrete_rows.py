@@ -147,12 +147,9 @@ def _dropout() -> Check:
     kernel, bias = np.asarray(last["kernel"]), np.asarray(last["bias"])
     residuals = masked @ kernel + bias - np.arange(4.0)[:, None]
     expected = kernel - 0.1 * (masked.T @ residuals / 4 + kernel / 4.0 / 4)
-    updated = after.mean["network"]["layers"][1]["kernel"]
+    moved = after.mean["network"]["layers"][1]["kernel"]
     return Check(
-        "dropout",
-        "the last layer's step by hand under the same masks",
-        distance(flat(updated), expected.ravel()),
-        1e-12,
+        "dropout", "the last layer's step by hand under the same masks", distance(flat(moved), expected.ravel()), 1e-12
     )
 
 

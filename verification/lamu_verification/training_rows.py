@@ -311,13 +311,10 @@ class _Network:
                 precision, offset = 1 / v[place] - site[(1, *place)], m[place] / v[place] - site[(0, *place)]
                 if not 0 < 1 / precision < 1e6 * unit:
                     continue
-                cavity_variance, cavity_mean = 1 / precision, offset / precision
-                total = cavity_variance + unit * rate / (shape - 1)
-                m[place], v[place] = (
-                    cavity_mean * (1 - cavity_variance / total),
-                    cavity_variance * (1 - cavity_variance / total),
-                )
-                self.prior = _renewed(shape, rate, cavity_variance, cavity_mean**2, unit)
+                variance, mean = 1 / precision, offset / precision
+                total = variance + unit * rate / (shape - 1)
+                m[place], v[place] = mean * (1 - variance / total), variance * (1 - variance / total)
+                self.prior = _renewed(shape, rate, variance, mean**2, unit)
                 site[(slice(None), *place)] = (
                     m[place] / v[place] - offset,
                     1 / v[place] - precision,

@@ -614,7 +614,7 @@ def _subgradient_at_kinks(
     objective: Objective, params: Params, gradient: Params
 ) -> tuple[Params, Callable[[Params], Params]]:
     r"""Returns the shortest subgradient, and a function that stops a step at the kinks of the prior."""
-    # With the kink at m and slopes ±a beside it (a row), \(f\) the smooth part of the loss:
+    # With the kink at m and slopes ±a on its sides (per row), \(f\) the smooth part of the loss:
     #
     # \[ g_i = \nabla_i f + a\, \mathrm{sign}(\theta_i - m), \qquad
     #    g_i = \mathrm{sign}(\nabla_i f)\, \max(|\nabla_i f| - a, 0) \;\text{ at } \theta_i = m \]
@@ -652,8 +652,8 @@ def map_estimate(optimizer: Optimizer | None = None) -> MapEstimate:
 
     Where the prior has a kink at m (`lamu.priors.Laplace`), weights are exactly m at the mode, and the algorithm
     reaches them: it gives the optimiser the shortest subgradient, and a weight that would cross m in a step stops at m.
-    For gradient descent that is soft thresholding, for L-BFGS the orthant-wise method; any other optimiser behaves
-    alike. With a linear model and a Gaussian likelihood the mode is the Lasso's.
+    For gradient descent that is soft thresholding, for L-BFGS the orthant-wise method; other optimisers behave
+    similarly. With a linear model and a Gaussian likelihood the mode is the Lasso's.
 
     Departures from the rule: those of the optimiser from gradient descent.
 

@@ -105,13 +105,13 @@ def train(
         way = way_of(runs, encoding, chosen_likelihood.name, default=algorithm is None and not settings)
         calibrated = len(model.likelihood.support.scores) > 1  # angles have neither intervals nor sets
         report = report and calibrated and not encoding.of_target  # its baselines support neither trials nor censoring
-        beside = None
+        baseline_scores = None
         if report:
             plain = _with_medians(table, training, test, (train_rows, test_rows))
             counts = encoding.task == "regression" and model.likelihood.support.discrete
             seen = table.beside.get("exposure")
             exposure = None if seen is None else (seen[train_rows], seen[test_rows])
-            beside = beside_the_fit.enter_context(baselines(*plain, encoding, counts, weight, exposure))
+            baseline_scores = beside_the_fit.enter_context(baselines(*plain, encoding, counts, weight, exposure))
         if not as_json:
             if chosen_likelihood.why:
                 show_line(chosen_likelihood.why)
@@ -223,13 +223,13 @@ def train(
             _write_csv(folder / "predictions.csv", predictions)
             if figure is not None:
                 figure.savefig(folder / "calibration.png")
-            if beside is not None and figure is not None:
+            if baseline_scores is not None and figure is not None:
                 watch.lap("seconds_writing")
                 split = train_rows, test_rows
                 (folder / NAME).write_text(
                     report_of_fit(
                         learned, pred, predictions, encoding, data, split, figure, config, seconds,
-                        request.prediction(), out, beside.result(),
+                        request.prediction(), out, baseline_scores.result(),
                     ),
                     encoding="utf-8",
                 )  # fmt: skip

@@ -266,7 +266,7 @@ def read(
     y = encoding.encode(raw) if chosen == "regression" else raw
     scale_note = scale_told(auxiliary["weight"], f"the column {beside['weight']!r}") if "weight" in auxiliary else None
     said = (*source.notes, *left_out, *notes, *features.notes, *([] if scale_note is None else [scale_note]))
-    del source  # a large table is not held beside its copies
+    del source  # a large table is freed before it is copied
     return _table(features, y, encoding, said, auxiliary, slice(None), comparable, rows)
 
 

@@ -316,7 +316,7 @@ class Graph(GraphMessages):
 
         Args:
             data: a mapping of arrays `[N, ...]` by the names of variables and inputs; NaN is a missing entry. Documents
-                come as a pair `(ids, counts)`. `weight` and `mask` may stand beside them. A `lamu.data.Stream` of
+                come as a pair `(ids, counts)`. `weight` and `mask` may be added. A `lamu.data.Stream` of
                 batches, each `graph.read(part).full()`, comes back as it is: rows that do not fit in memory.
 
         Raises:

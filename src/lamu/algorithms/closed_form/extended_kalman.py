@@ -187,7 +187,7 @@ def extended_kalman(drift: Number = 0.0) -> ExtendedKalman:
 
     Args:
         drift: σ², the variance added to every weight per row, for rows whose distribution changes with time. With zero
-            all rows count alike.
+            all rows have equal weight.
 
     Returns:
         The algorithm. Its posterior is a dense Gaussian.

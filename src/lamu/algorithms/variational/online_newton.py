@@ -36,7 +36,7 @@ def von(
 
     Departures from the rule: none by default; the retraction, if set; a line search with `Exact()` and `Quadrature()`,
     which shortens steps that would not decrease \(E_q[\ell]/T - H(q)\) (with correlated columns and a diagonal
-    precision full steps may cycle for ever), and then needs all the data as one batch.
+    precision full steps may cycle indefinitely), and then needs all the data as one batch.
 
     Args:
         learning_rate: ρ in (0, 1], a number, a schedule of steps, or `Annealed`, the default: with samples, a constant

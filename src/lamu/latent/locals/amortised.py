@@ -438,7 +438,7 @@ class GaussianNoise(Corruption):
 class Denoising(Delta):
     r"""A latent \(z = f(\tilde y)\) that a network computes from a corrupted row \(\tilde y \sim C(\tilde y \mid y)\).
 
-    A row counts \(\log p(y \mid z) + \log p(z)\), y being the clean row. The rows are corrupted only in training, anew
+    A row counts \(\log p(y \mid z) + \log p(z)\), y being the clean row. The rows are corrupted only in training, differently
     at every step; codes and evaluations use clean rows. As with `Delta`, a row has no density.
 
     Attributes:
