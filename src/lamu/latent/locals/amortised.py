@@ -290,7 +290,7 @@ def _moments(belief: Belief, key: RandomKey) -> tuple[Array, Array]:
 class Delta(EncoderLocal):
     r"""A latent \(z = f(y)\) that a network computes from the row: an autoencoder's code.
 
-    A row counts \(\log p(y \mid z) + \log p(z)\) at that z, the log joint density. It is neither the row's density nor
+    A row contributes \(\log p(y \mid z) + \log p(z)\) there, the log joint density. It is neither the row's density nor
     a bound of it: a point has no entropy.
 
     Attributes:
@@ -438,7 +438,7 @@ class GaussianNoise(Corruption):
 class Denoising(Delta):
     r"""A latent \(z = f(\tilde y)\) that a network computes from a corrupted row \(\tilde y \sim C(\tilde y \mid y)\).
 
-    A row counts \(\log p(y \mid z) + \log p(z)\), y being the clean row. The rows are corrupted only in training, differently
+    A row contributes \(\log p(y \mid z) + \log p(z)\), y being the clean row. Only training corrupts rows, anew
     at every step; codes and evaluations use clean rows. As with `Delta`, a row has no density.
 
     Attributes:
