@@ -66,7 +66,7 @@ class MixtureRule(Runnable):
     """The rule for a mixture of Gaussians with dense precisions; recipes choose its parts."""
 
     expectation: Expectation  # how the expectation under a component is taken
-    curvature: Curvature  # what stands for the Hessian of ℓ + log q
+    curvature: Curvature  # the approximation of the Hessian of ℓ + log q
     learning_rate: Rate
     weights_rate: Rate | None = None  # ρ_π; None for fixed equal weights
     geometry: Geometry = Retraction()  # how precisions move

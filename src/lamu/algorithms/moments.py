@@ -92,7 +92,7 @@ class PriorFactors:
 
     @property
     def variance(self) -> Params:
-        """The variances of the factors by themselves."""
+        """The variances of the factors."""
         return jax.tree.map(jnp.reciprocal, self.precision)
 
     def refined(self, mean: Params, variance: Params) -> tuple[Params, Params, PriorFactors]:

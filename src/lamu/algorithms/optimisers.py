@@ -390,7 +390,7 @@ class Searched(Rule):
         return replace(taken, mean=stay(state.mean, taken.mean), rest=stay(state.rest, taken.rest)), info
 
     def explain_divergence(self, state: RuleState) -> str | None:
-        # Returns what is wrong where the precision is not positive definite, in one sentence with the remedy.
+        # Returns a sentence about a precision that is not positive definite, with the remedy.
         if super().explain_divergence(state) is None:
             return None
         return (

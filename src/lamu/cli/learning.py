@@ -305,7 +305,7 @@ class Runs:
 
 
 def way_of(runs: Runs, encoding: Encoding, likelihood: str | None, default: bool) -> Candidates | Runs:
-    """Returns the way of learning that a request asks for."""
+    """Returns the way of learning for a request."""
     # The candidates are fitted if the request has no option that they do not support: no algorithm, setting, length,
     # batch or temperature, and no trials or censored rows.
     request = runs.request

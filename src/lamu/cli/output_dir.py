@@ -108,7 +108,7 @@ def _is_running(process: int, born: str | None) -> bool:
 
 
 def _born(process: int) -> str | None:
-    """Returns when a process of this machine began, since the last boot, which tells it from a later one."""
+    """Returns when a process of this machine began, since the last boot, which distinguishes it from a later one."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):

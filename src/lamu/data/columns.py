@@ -238,7 +238,7 @@ def identifiers(source: Source, columns: Sequence[str]) -> dict[str, str]:
 
 
 def names_rows(levels: int, present: int) -> bool:
-    """Returns whether so many levels in so many rows are probably names of the rows."""
+    """Returns whether a column with this many levels in this many rows probably names the rows."""
     return levels > MOST_LEVELS and 2 * levels > present
 
 

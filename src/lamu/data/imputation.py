@@ -381,7 +381,7 @@ def _mode(scores: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def _prior_rows(rows: float, size: int) -> float:
-    """Returns as many as scores for few rows; fewer for more rows, since they widen what is nearly determined."""
+    """Returns the number of scores for few rows; less for more rows, since it widens nearly determined columns."""
     return float(np.clip(size**2 / rows, _LEAST_PRIOR, size))
 
 

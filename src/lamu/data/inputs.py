@@ -310,7 +310,7 @@ def _spread(
 def _finished(x: np.ndarray, lacking: np.ndarray, encoding: Encoding) -> np.ndarray:
     """Returns completed rows in the encoding's units, followed by its indicators."""
     for column, name in enumerate(encoding.columns):
-        # In 64 bits, before a model with 32 bits sees them.
+        # In 64 bits, before they are passed to a model with 32 bits.
         origin, unit = encoding.origin_and_unit(name)
         if (origin, unit) != (0.0, 1.0):
             x[:, column] = (x[:, column] - origin) / unit

@@ -92,7 +92,7 @@ def _says(column: np.ndarray, y: np.ndarray, levels: int, regression: bool) -> b
 
 
 def _in_order(column: np.ndarray, y: np.ndarray) -> bool:
-    """Returns whether column and target are ordered alike, or oppositely, and the column has enough values."""
+    """Returns whether column and target have the same or the opposite order, and the column has enough values."""
     if column.min() == column.max() or np.unique(y[:_GLANCE]).size < 3:
         return False
     if not (_rises(column, y) or _rises(column, -y)):

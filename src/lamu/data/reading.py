@@ -38,7 +38,7 @@ class Reading:
 def read_cells(
     source: Source, missing: Collection[str] | None = None, as_words: Collection[str] = (), counts: Collection[str] = ()
 ) -> tuple[Source, tuple[Reading, ...]]:
-    """Returns a training table with texts replaced by the numbers and missing values that they stand for."""
+    """Returns a training table with texts replaced by the numbers and missing values that they represent."""
     cells, readings = _Cells(source), []
     for name in source.names:
         values, reading = source[name], Reading(name)

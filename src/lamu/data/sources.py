@@ -190,7 +190,7 @@ class Source:
     name: str  # its name in messages
     frame: pd.DataFrame  # a pandas DataFrame; text is stripped of blanks, and the words of `MISSING` are missing values
     target: str | None  # the target's column, if the kind of source has one
-    notes: tuple[str, ...] = ()  # what was left out
+    notes: tuple[str, ...] = ()  # on omissions
     # By column, marks of missing values besides the words of `MISSING`.
     marked: Mapping[str, str] = field(default_factory=dict)
 

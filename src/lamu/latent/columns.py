@@ -62,7 +62,7 @@ class Columns:
     | `"category"` | words | `Categorical(K)`, about the frequencies |
 
     `models.TableVAE(columns, latents)` is a variational autoencoder of such rows. An empty cell is a missing entry: it
-    does not enter the likelihood, and the encoder reads which cells are empty. New categories are treated alike.
+    does not enter the likelihood, and the encoder reads which cells are empty. New categories are treated the same way.
 
     Attributes:
         encoding: the encoding of the cells.

@@ -31,7 +31,7 @@ __all__ = ["bytes_held", "check_memory", "is_pretrained", "log_gradient_norm", "
 
 # Numbers that decide results; conventions, not tuned.
 _COPIES = 3  # of a precision, for its memory: the curvature, the precision, and its factor
-_STEP, _GAIN = 0.01, 0.05  # a step of this share of the weights' norm must not gain so many nats per row
+_STEP, _GAIN = 0.01, 0.05  # a step of this share of the weights' norm may gain at most this many nats per row
 _JITTERS = 6  # powers of ten of the rounding error added to a singular precision
 
 

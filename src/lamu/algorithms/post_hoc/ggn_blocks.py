@@ -125,7 +125,7 @@ def batch_curvature(
     f, pull = network(theta), lambda slope: jax.vjp(network, theta)[1](slope)[0]
     if isinstance(curvature, GaussNewton):
         return curvature.matrix(loss, theta, structure).scale(count), f, pull
-    belief = Gaussian(theta, Scalar(1.0))  # of which none of these asks
+    belief = Gaussian(theta, Scalar(1.0))  # which these curvatures do not use
     return curvature.evaluate(loss, theta, belief, structure, key).curvature.scale(count), f, pull
 
 

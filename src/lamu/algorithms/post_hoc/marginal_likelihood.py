@@ -17,7 +17,7 @@
 # *Around pretrained weights* the mode is fixed. The scale is that of the best prediction of the validation rows,
 # which must be new to the network, or else of the greatest bound of `likelihood_bound`, which is
 # the evidence for a quadratic loss. For classes those rows choose a temperature T of the logits, too: a network that
-# separates its own rows has outputs that are too large, and a nearly vanishing curvature there, which no scale mends.
+# separates its own rows has outputs that are too large, and a nearly vanishing curvature there, for any scale.
 # A narrow prior at that T predicts as well as a wider one, so that the scale is the widest whose log density,
 #
 # \[ \max_T \sum_i \log p(y_i \mid s, T), \]
@@ -317,7 +317,7 @@ def _held_out_nll(
 
 
 def _most_rows(objective: Objective) -> int:
-    """Returns of how many rows set aside the density is asked for at most; maps have many targets, and are fewer."""
+    """Returns the largest number of validation rows that are evaluated; fewer for maps, which have many targets."""
     positions = objective.model.likelihood.n_positions if isinstance(objective.model, Model) else 1
     return max(1, min(_ROWS, _TARGETS // positions))
 
@@ -332,8 +332,8 @@ def _log_prob(pred: PyTree, y: Targets) -> Array:
 
 def _widest(losses: Callable[[float], np.ndarray], slack: float) -> tuple[float, float]:
     """Returns the logarithms of the widest scale whose loss is within a slack of the least, and of its temperature."""
-    # Trained weights are too sure of themselves, seldom the other way: a temperature below one needs rows that tell it
-    # from one, and a wider scale is not paid for with less than the best of those.
+    # Trained weights are overconfident, seldom the other way: a temperature below one needs rows that distinguish it
+    # from one, and the loss at a wider scale is compared with the best of those.
     losses, floor = cache(losses), -math.inf
     vertex_at = lambda log_scale: _vertex(LOG_TEMPERATURES, losses(log_scale), floor)
 

@@ -179,7 +179,7 @@ def _expanded(index: tuple[Any, ...], axes: int) -> tuple[Any, ...]:
 
 
 def _reaches_events(of: Expression, axes: int) -> bool:
-    """Returns whether so many leading axes reach into a variable that is not a vector and cannot be split."""
+    """Returns whether this many leading axes reach into a variable that is not a vector and cannot be split."""
     kinds, shape = of.kinds(), of.shape
     if shape is None or not kinds or {Numbers, Statistics} & set(kinds):
         return False
