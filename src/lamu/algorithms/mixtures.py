@@ -80,7 +80,7 @@ class MixtureRule(Runnable):
         for name in ("init_precision", "spread"):
             value = getattr(self, name)
             if isinstance(value, int | float) and not value > 0:
-                raise ValueError(f"{name}={value!r} must be positive: components that are alike never part")
+                raise ValueError(f"{name}={value!r} must be positive: equal components remain equal")
 
     @property
     def traits(self) -> Traits:

@@ -188,7 +188,7 @@ class Factor(ABC):
             at: the statistics of the arguments.
             observed: whether each entry is observed.
         """
-        raise NotImplementedError(f"{type(self).__name__} says that it fills in entries, and not how")
+        raise NotImplementedError(f"{type(self).__name__} declares fills; define its method filled")
 
     @property
     def names(self) -> frozenset[str]:

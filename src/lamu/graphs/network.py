@@ -144,11 +144,11 @@ def first_weights(key: RandomKey, sites: Any, networks: tuple[NetworkSite, ...],
         environment = Environment({**at.statistics, **weights}, at.inputs, at.temperature)
         x = jnp.zeros_like(arguments(call.inputs, environment))[None]
         if x.size < 1:
-            raise ValueError(f"the network {name!r} is called with no numbers; give what it reads at least one entry")
+            raise ValueError(f"the network {name!r} is called with no numbers; give its input at least one entry")
         weights[name], state = site.network.init(jax.random.fold_in(key, numbers[name]), x, sum(site.widths))
         if jax.tree.leaves(state):
             raise ValueError(
-                f"the network {name!r} has a state beside its weights, and the rows of a graph are seen one by one; "
+                f"the network {name!r} has a state in addition to its weights, and a graph reads its rows one by one; "
                 "use a normaliser without batch statistics, such as GroupNorm()"
             )
     for network in networks:

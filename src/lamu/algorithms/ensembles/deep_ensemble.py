@@ -337,7 +337,9 @@ def deep_ensemble(
     if not isinstance(members, int) or members < 1:
         raise ValueError(f"members={members!r} makes no ensemble; give a whole number of at least 1")
     if require_part(base, "base").traits.batching != "mini" or base.traits.length is not None:
-        raise ValueError(f"{type(base).__name__} sees all the data: its members would be the same; run it alone")
+        raise ValueError(
+            f"{type(base).__name__} uses all the data at once, so that its members would be equal; run it alone"
+        )
     if not isinstance(diversity, Diversity) or isinstance(diversity, type):
         raise TypeError(f"diversity={diversity!r} is none; give Seeds(), Bootstrap() or Anchors()")
     return DeepEnsemble(base=base, members=members, diversity=diversity)

@@ -163,7 +163,7 @@ def require_positive(fit: LaplaceFit, objective: Objective) -> None:
         return
     raise ValueError(
         f"the curvature at the mode is indefinite: its smallest eigenvalue is {lowest:.3g} a row, the prior included, "
-        f"beside a largest of {largest:.3g}, so that the posterior has no maximum here; train longer, take "
+        f"the largest {largest:.3g}, so that the posterior has no maximum here; train longer, take "
         f"curvature=GaussNewton(), or add a damping above {-lowest:.3g}, Damped(Hessian(), "
         f"{max(-2 * lowest, 1e-3):.1g})"
     )

@@ -254,9 +254,9 @@ def _warn(logs: Params, limit: float) -> None:
             names.append(f"{count}{path or 'all weights'} ({end})")
     if names:
         warnings.warn(
-            f"the evidence asks for scales beyond 1/{_WIDEST:.0f} or {_WIDEST:.0f}, and they stop there: "
-            f"{', '.join(names)}; no data speak for weights that are narrowest, and a widest prior is one too little "
-            "trained or without need",
+            f"the evidence drives scales of the prior to the ends of their range, 1/{_WIDEST:.0f} to {_WIDEST:.0f}: "
+            f"{', '.join(names)}; the data do not need the weights of a narrowest prior, and a widest prior is not "
+            "needed, or needs longer training",
             UserWarning,
             stacklevel=3,
         )

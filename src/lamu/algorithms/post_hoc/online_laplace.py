@@ -320,7 +320,7 @@ def online_laplace(
     """
     scales = ScalePerLayer() if scales is None else scales
     if isinstance(scales, type) or not isinstance(scales, PriorScales):
-        raise TypeError(f"scales={scales!r} says not which weights share one; give for instance ScalePerLayer()")
+        raise TypeError(f"scales={scales!r} does not say which weights share one; give for instance ScalePerLayer()")
     if isinstance(scales, ScalePerWeight) and by_factors(structure):
         raise ValueError(
             "Kronecker factors hold one scale of the prior a layer, and scales=ScalePerWeight() asks for one a weight; "

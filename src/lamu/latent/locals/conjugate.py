@@ -255,7 +255,7 @@ def _closed(name: str, row: Row) -> tuple[tuple[GraphSite, ...], tuple[GraphSite
         if site.kind is not Categories or len(shape_of(site)) != 1:
             raise TypeError(
                 f"the latent {name!r} meets {site.name!r} in a factor, which is {site.kind.words}; a Conjugate local "
-                f"sums categories out beside its own latent: name a local that draws {site.name!r} before"
+                f"marginalises only categories with its own latent: name a local that draws {site.name!r} before"
             )
     return closed, tuple(others)
 
