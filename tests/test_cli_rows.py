@@ -149,7 +149,7 @@ def test_sizes_are_tried_while_the_bound_rises(monkeypatch) -> None:
     monkeypatch.setattr(latents, "fit", fitted)
     monkeypatch.setattr(type(spec), "log_prob", lambda self, posterior, columns, values, samples: np.zeros(len(values)))
     request = latents.Request("table.csv")
-    tried = latents._tried(spec, rows, (1, 2, 3, 4, 5, 6), request, {}, {})
+    tried = latents._fit_sizes(spec, rows, (1, 2, 3, 4, 5, 6), request, {}, {})
     assert (tried.best, asked, list(tried.told)) == (3, [1, 2, 3, 4], [1, 2, 3, 4])
 
 

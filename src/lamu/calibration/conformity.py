@@ -227,7 +227,7 @@ class LeftOut:
             both.append((np.asarray(pred.mean, float), np.asarray(pred.std, float)))
         mean, std = (np.stack(each) for each in zip(*both, strict=True))
         lower, upper = np.empty(mean.shape[1]), np.empty(mean.shape[1])
-        for rows in _some(mean.shape[1], n):
+        for rows in _parts(mean.shape[1], n):
             centre, room = mean[self.member, rows], self.distances[:, None] * std[self.member, rows]
             lower[rows] = np.partition(centre - room, n - place, axis=0)[n - place]
             upper[rows] = np.partition(centre + room, place - 1, axis=0)[place - 1]
@@ -345,7 +345,7 @@ def _require_once(held: Sequence[np.ndarray], members: int, count: int) -> None:
         )
 
 
-def _some(rows: int, votes: int) -> list[slice]:
+def _parts(rows: int, votes: int) -> list[slice]:
     """Returns the rows in parts whose votes fit the memory budget: centre, width and the sorted part."""
     most = max(1, memory.budget() // (32 * max(votes, 1)))
     return [slice(start, min(start + most, rows)) for start in range(0, rows, most)]

@@ -303,7 +303,7 @@ def _summary(name: str, answer: Document, first: Document) -> Document:
     if "failure" in answer:
         return {"algorithm": name, "failure": answer["failure"]}
     splits = answer["splits"]
-    scores = {score: _over([split["scores"][score] for split in splits]) for score in splits[0]["scores"]}
+    scores = {score: _mean_with_error([split["scores"][score] for split in splits]) for score in splits[0]["scores"]}
     if len(splits) == 1:
         errors = splits[0]["standard_errors"]
         scores = {score: Estimate(score_mean.value, _number(errors[score])) for score, score_mean in scores.items()}
@@ -323,7 +323,7 @@ def _summary(name: str, answer: Document, first: Document) -> Document:
             estimate(nll, np.subtract(split["nll"], other["nll"], dtype=float), weight=_weight(split))
             for split, other in zip(splits, first["splits"], strict=True)
         ]
-        difference = apart[0] if len(apart) == 1 else _over([each.value for each in apart])
+        difference = apart[0] if len(apart) == 1 else _mean_with_error([each.value for each in apart])
         row["nll_difference"] = {"value": difference.value, "standard_error": difference.error}
     return row
 
@@ -333,7 +333,7 @@ def _weight(split: Document) -> np.ndarray | None:
     return None if split.get("weight") is None else np.asarray(split["weight"], float)
 
 
-def _over(values: Sequence[float | int | None] | np.ndarray) -> Estimate:
+def _mean_with_error(values: Sequence[float | int | None] | np.ndarray) -> Estimate:
     """Returns the mean of values and its standard error."""
     values = np.asarray(values, float)
     error = float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan

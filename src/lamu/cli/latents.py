@@ -94,7 +94,7 @@ def train_rows(
         show_line(f"{spec.words} of {len(rows.columns.kinds)} columns ({kinds_told(rows.columns.kinds)}); {count}")
     with unfinished(out, choices, resume, force) as place, warnings.catch_warnings():
         warnings.simplefilter("ignore", Unconverged)  # printed below as a line
-        tried = _tried(spec, rows, candidates, request, sizes, {"checkpoint": place, "resume": resume})
+        tried = _fit_sizes(spec, rows, candidates, request, sizes, {"checkpoint": place, "resume": resume})
         size, learned = tried.best, tried.fits[tried.best]
         seconds = time.perf_counter() - begun
         posterior = for_rows(spec, learned.posterior, rows.columns, len(rows.values), sizes)
@@ -194,7 +194,7 @@ class _TriedSizes:
     told: dict[int, Document]  # the bound per training row, and the mean log density of held-out rows
 
 
-def _tried(
+def _fit_sizes(
     spec: RowModel,
     rows: _SplitRows,
     candidates: tuple[int, ...],
@@ -270,7 +270,7 @@ def predict_rows(
     run: Path, request: Request, out: Path | None, as_json: bool = False, trust: Sequence[str] = ()
 ) -> None:
     """Prints the latents and the log density of the rows of a table, the least probable rows first."""
-    spec, columns, posterior, values, notes, config = _asked(run, request, out, trust)
+    spec, columns, posterior, values, notes, config = _posterior_and_rows(run, request, out, trust)
     posterior = for_rows(spec, posterior, columns, len(values), config["set"])
     log_prob = spec.log_prob(posterior, columns, values, request.samples or config["samples"])
     latents = spec.latents(posterior, columns, values)
@@ -296,7 +296,7 @@ def impute_rows(
     run: Path, request: Request, out: Path | None, as_json: bool = False, trust: Sequence[str] = ()
 ) -> None:
     """Fills in the empty cells of a table by draws given the rest of each row, and writes it with 90 % intervals."""
-    spec, columns, posterior, values, notes, config = _asked(run, request, out, trust)
+    spec, columns, posterior, values, notes, config = _posterior_and_rows(run, request, out, trust)
     if not spec.fills:
         raise ValueError(f"{str(run)!r} holds {spec.words}, whose words are counted or are not there: it fills nothing")
     holes = np.isnan(values)
@@ -320,7 +320,7 @@ def impute_rows(
     show_line(message + ("; --out FILE.csv writes them" if out is None else f"; written to {out}"))
 
 
-def _asked(
+def _posterior_and_rows(
     run: Path, request: Request, out: Path | None, trust: Sequence[str]
 ) -> tuple[RowModel, Columns, Posterior, np.ndarray, tuple[str, ...], Document]:
     """Returns the contents of a folder and the rows of a table, after checks of both."""

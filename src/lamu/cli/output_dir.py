@@ -61,7 +61,7 @@ class RunLock:
             time.sleep(0.02)
         self._file.truncate(0)
         process = os.getpid()
-        about = {"process": process, "host": socket.gethostname(), "since": time.time(), "born": _born(process)}
+        about = {"process": process, "host": socket.gethostname(), "since": time.time(), "born": _start_time(process)}
         self._file.write(json.dumps(about))
         self._file.flush()
 
@@ -81,7 +81,7 @@ def holder_of(folder: Path) -> str | None:
         text = (folder / NAME).read_text(encoding="utf-8")
     except OSError:
         return None
-    about = _about(text)
+    about = _holder(text)
     if about is None:
         return None if _is_free(folder) is not False else "another process"
     free = _is_free(folder)
@@ -93,7 +93,7 @@ def holder_of(folder: Path) -> str | None:
     return f"process {about['process']}{where} since {since}"
 
 
-def _about(text: str) -> Document | None:
+def _holder(text: str) -> Document | None:
     try:
         about = json.loads(text)
     except ValueError:
@@ -104,10 +104,10 @@ def _about(text: str) -> Document | None:
 
 
 def _is_running(process: int, born: str | None) -> bool:
-    return is_alive(process) and (born is None or _born(process) in (None, born))
+    return is_alive(process) and (born is None or _start_time(process) in (None, born))
 
 
-def _born(process: int) -> str | None:
+def _start_time(process: int) -> str | None:
     """Returns when a process of this machine began, since the last boot, which distinguishes it from a later one."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
@@ -204,7 +204,7 @@ class Interrupted(Exception):
 def unfinished(out: Path, asked: Document, resume: bool, force: bool) -> Iterator[Path]:
     """Gives the folder of a command's checkpoints, which remains if an interrupted command left a state to resume."""
     # Any other error gets a note if there is a saved state from which `resume` can continue.
-    out = _plain(out)
+    out = _with_name(out)
     place = out.with_name(f"{out.name}.unfinished")
     _refuse_held(place, out)
     if resume:
@@ -220,7 +220,7 @@ def unfinished(out: Path, asked: Document, resume: bool, force: bool) -> Iterato
                     "--force"
                 )
             shutil.rmtree(place)
-        lock = _begun(place, out, asked)
+        lock = _lock_new_folder(place, out, asked)
     try:
         yield place
     except KeyboardInterrupt:
@@ -232,7 +232,7 @@ def unfinished(out: Path, asked: Document, resume: bool, force: bool) -> Iterato
         raise
     except Exception as error:
         if learned(place):
-            error.add_note(_kept(place))
+            error.add_note(_saved_state(place))
         else:
             shutil.rmtree(place, ignore_errors=True)
         raise
@@ -267,13 +267,13 @@ def learned(place: Path) -> bool:
         return False
 
 
-def _kept(place: Path) -> str:
+def _saved_state(place: Path) -> str:
     posterior = place / _POSTERIOR
     there = f", the posterior in {str(posterior)!r}," if posterior.is_dir() else ""
     return f"what was learned{there} is kept in {str(place)!r}, and the same command with --resume goes on"
 
 
-def _begun(place: Path, out: Path, asked: Document) -> RunLock:
+def _lock_new_folder(place: Path, out: Path, asked: Document) -> RunLock:
     """Creates the folder of the checkpoints, locked from the first moment that other processes see it."""
     lock = None
     try:
@@ -322,7 +322,7 @@ def _require_same(before: Document, now: Document) -> None:
 
 def refuse_existing(out: Path, force: bool = False, option: str = "--out") -> None:
     """Raises an error of one sentence if `out` cannot be created."""
-    out = _plain(out)
+    out = _with_name(out)
     if out.exists() or out.is_symlink():
         foreign = _foreign(out)
         if force and foreign:
@@ -338,14 +338,14 @@ def refuse_existing(out: Path, force: bool = False, option: str = "--out") -> No
 
 def refuse_unwritable(out: Path) -> None:
     """Raises an error of one sentence if the parent of `out` is not writable; checked before hours of work."""
-    shutil.rmtree(drafts.hidden_beside(_plain(out), _OTHER))
+    shutil.rmtree(drafts.hidden_beside(_with_name(out), _OTHER))
 
 
 @contextmanager
 def draft(out: Path, force: bool = False) -> Iterator[Path]:
     """Gives a temporary path for a file or folder, which is renamed to `out` on success and removed otherwise."""
     # `OSError`: if writing fails, for instance on a full disk.
-    out = _plain(out)
+    out = _with_name(out)
     refuse_existing(out, force)
     try:
         with drafts.draft(out, lambda: refuse_existing(out, force), _OTHER) as path:
@@ -361,7 +361,7 @@ def _reason(error: OSError) -> str:
     return f"{reason(error)}{'; free some space or choose another --out' if full else ''}"
 
 
-def _plain(out: Path) -> Path:
+def _with_name(out: Path) -> Path:
     """Returns a path that ends in a name: "." and ".." have no sibling for a draft."""
     return out if out.name not in ("", "..") else Path(os.path.abspath(out))
 

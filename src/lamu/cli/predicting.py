@@ -67,7 +67,7 @@ def columns(
     table: dict[str, np.ndarray] = {"row": np.asarray(rows)}
     if y is not None:
         table["target"] = encoding.decode(value_of(y))
-        table |= {name: np.asarray(column) for name, column in _brought(y).items()}
+        table |= {name: np.asarray(column) for name, column in _target_columns(y).items()}
     table |= {name: column for name, column in beside.items() if name in ("weight", "exposure")}
     if encoding.task == "regression":
         table["mean"] = encoding.decode(pred.mean)
@@ -87,7 +87,7 @@ def columns(
 def score_rows(pred: Predictive, y: Targets, encoding: Encoding) -> dict[str, np.ndarray]:
     """Returns the terms of the scores that suit the task, row by row, in the original units."""
     # Other scores need the target, which is unknown for censored rows.
-    suitable = ("nll",) if "censored" in _brought(y) else pred.support.scores
+    suitable = ("nll",) if "censored" in _target_columns(y) else pred.support.scores
     rows = {name: rows_of(_ALL[name][0], pred, y, **_ALL[name][1]) for name in suitable}
     _, unit = encoding.origin_and_unit(encoding.target)
     if unit != 1.0:  # coverage has no unit
@@ -110,10 +110,10 @@ def predicted(posterior: Any, table: Table, rows: Selection, **options: Any) -> 
 def known_rows(y: Targets) -> np.ndarray:
     """Returns the numbers of the rows whose target is known: those that are not censored."""
     rows = np.arange(len(value_of(y)))
-    return rows[np.asarray(_brought(y).get("censored", np.zeros(len(rows)))) == 0]
+    return rows[np.asarray(_target_columns(y).get("censored", np.zeros(len(rows)))) == 0]
 
 
-def _brought(y: Targets) -> dict[str, Rows]:
+def _target_columns(y: Targets) -> dict[str, Rows]:
     return {name: part for name, part in y.items() if name != "value"} if isinstance(y, Mapping) else {}
 
 
@@ -159,7 +159,7 @@ def predict(
     posterior = load_posterior(run, config, trust, encoding.task)
     table = match(request.data, encoding, request.separator)
     rows = len(table.x)
-    notes = [*table.notes, *_seen(table, config)]
+    notes = [*table.notes, *_training_rows_note(table, config)]
     checked = Arrays.of((table.x, np.zeros(rows) if table.y is None else table.targets))
     y = None if table.y is None else checked.y
     if out is not None:
@@ -209,7 +209,7 @@ def predict(
         show_line(f"{rows:,} predictions written to {out}")
 
 
-def _seen(table: Table, config: Document) -> list[str]:
+def _training_rows_note(table: Table, config: Document) -> list[str]:
     """Returns the note that scores are of training rows, if the table is the one that was fitted."""
     if table.y is None or config.get("table") != table.fingerprint() or "rows" not in config:
         return []

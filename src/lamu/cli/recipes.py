@@ -129,7 +129,7 @@ def require_algorithm(name: str, value: object) -> None:
     lacking = [member for member in _MEMBERS if not hasattr(value, member)]
     if lacking:
         raise ValueError(
-            f"{name!r} gives a {type(value).__name__}, which is no algorithm: it lacks {_listed(lacking)}; see "
+            f"{name!r} gives a {type(value).__name__}, which is no algorithm: it lacks {_enumeration(lacking)}; see "
             "lamu.protocol.Algorithm"
         )
 
@@ -162,7 +162,7 @@ def _parameters(function: Callable[..., object]) -> tuple[inspect.Parameter, ...
         return ()
 
 
-def _listed(words: list[str]) -> str:
+def _enumeration(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 

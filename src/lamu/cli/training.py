@@ -166,7 +166,7 @@ def train(
             if precision is not None:
                 show_line(f"a Gaussian about the weights, its precision {precision}")
             if learned.temperatures:
-                chosen_by = f"chosen by training rows: {_listed(learned.temperatures)}"
+                chosen_by = f"chosen by training rows: {_temperature_list(learned.temperatures)}"
                 show_line(f"temperature {learned.temperature:g}, {chosen_by}")
             if convergence is not None:
                 show_line("converged" if convergence.converged else f"not converged: {convergence.complaint}")
@@ -276,7 +276,7 @@ def _identity(request: Request, algorithm: str | None, settings: tuple[str, ...]
     return {name: value for name, value in choices.items() if name != "max_memory"}
 
 
-def _listed(temperatures: Mapping[float, float]) -> str:
+def _temperature_list(temperatures: Mapping[float, float]) -> str:
     return ", ".join(f"nll {nll:.3f} at {temperature:g}" for temperature, nll in temperatures.items())
 
 
@@ -330,10 +330,10 @@ def _defaults(recipe: Recipe) -> Options:
 
 
 def _written(settings: Options) -> Options:
-    return {name: _plain(value) for name, value in settings.items()}
+    return {name: _as_json(value) for name, value in settings.items()}
 
 
-def _plain(value: object) -> Any:
+def _as_json(value: object) -> Any:
     """Returns a setting for JSON: objects as their representation in Python."""
     if isinstance(value, type):
         return value.__name__

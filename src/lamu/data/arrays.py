@@ -486,7 +486,7 @@ def _targets(y: Targets) -> dict[str, Any]:
 
 def _target(name: str, part: Any, dtype: DTypeLike, missing: bool) -> Any:
     """Returns targets on the device, as `Incomplete` if entries may be missing."""
-    dtype = dtype if jnp.issubdtype(part.dtype, jnp.floating) else _whole(name, part)
+    dtype = dtype if jnp.issubdtype(part.dtype, jnp.floating) else _integer_dtype(name, part)
     if not missing:
         return _on_device(name, part, dtype)
     incomplete = Incomplete.of(np.asarray(part))
@@ -546,7 +546,7 @@ def _numbers(name: str, values: object) -> Any:
     return array
 
 
-def _whole(name: str, y: Targets) -> Any:
+def _integer_dtype(name: str, y: Targets) -> Any:
     """Returns the dtype of integer targets: 32 bits, or 64 if they have so many and JAX allows it."""
     wide = jnp.iinfo(y.dtype).bits == 64 if y.dtype != bool else False
     dtype = jax.dtypes.canonicalize_dtype(np.int64) if wide or y.dtype == np.uint32 else np.dtype(np.int32)

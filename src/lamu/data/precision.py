@@ -34,7 +34,7 @@ def origin_and_unit(values: np.ndarray) -> tuple[float, float] | None:
     spread, finfo = high - low, np.finfo(np.float32)
     if not _varies(low, high, spread) or not np.isfinite(spread):
         return None
-    return (low, spread) if _crowded(low, high, spread, finfo) or _outside(spread, finfo) else None
+    return (low, spread) if _crowded(low, high, spread, finfo) or _out_of_range(spread, finfo) else None
 
 
 def refuse_lost(name: str, values: Rows, target: bool = False) -> None:
@@ -70,7 +70,7 @@ def refuse_lost(name: str, values: Rows, target: bool = False) -> None:
                 f"{runs}, too far from zero for {dtype}, which keeps {kept.precision + 1} digits; subtract "
                 f"{_shown(low)} from it first"
             )
-        if target and values.dtype.kind == "f" and _outside(spread, kept):
+        if target and values.dtype.kind == "f" and _out_of_range(spread, kept):
             raise ValueError(f"{runs}, and {dtype} cannot hold the square of that; divide it by {spread:.1g} first")
         if wide and float(spread) < LEVELS * float(kept.tiny):
             raise ValueError(f"{runs}, which is zero in {dtype}; divide it by {spread:.1g} first")
@@ -105,7 +105,7 @@ def _crowded(low: float | int, high: float | int, spread: float | int, kept: np.
     return bool(float(spread) < LEVELS * float(kept.eps) * float(max(abs(low), abs(high))))
 
 
-def _outside(spread: float | int, kept: np.finfo) -> bool:
+def _out_of_range(spread: float | int, kept: np.finfo) -> bool:
     """Returns whether squares of the spread, scaled by a model, would leave the range of a dtype."""
     least, most = 1e4 * float(kept.tiny) ** 0.5, 1e-4 * float(kept.max) ** 0.5
     return not least < float(spread) < most

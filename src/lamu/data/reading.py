@@ -86,7 +86,7 @@ def read_again(
                 column = cells.without(name, column, marks)
                 values = column.series(values)
             if not levels and not column.dated():
-                values, note = _as_before(source, name, column, reading)
+                values, note = _reread(source, name, column, reading)
                 cells.notes += note
         if levels and column_kind in ("text", "numbers"):
             values, note = _codes(name, values, levels)
@@ -194,7 +194,7 @@ def _scales(parsed: Sequence[Written]) -> str:
 
 def _decided(column: Words, parsed: Sequence[Written]) -> tuple[np.ndarray | None, str, str]:
     """Returns the numbers, their decimal sign, and a note on ambiguity."""
-    point, comma = _both(parsed)
+    point, comma = _points_and_commas(parsed)
     by_point, by_comma = ~np.isnan(point), ~np.isnan(comma)
     if not by_point.all():
         if by_comma.all():
@@ -208,7 +208,7 @@ def _decided(column: Words, parsed: Sequence[Written]) -> tuple[np.ndarray | Non
     return point, ".", _doubt(column, point, comma) if doubtful else ""
 
 
-def _both(parsed: Sequence[Written]) -> tuple[np.ndarray, np.ndarray]:
+def _points_and_commas(parsed: Sequence[Written]) -> tuple[np.ndarray, np.ndarray]:
     """Returns the numbers with a decimal point and with a decimal comma."""
     return np.asarray([number.point for number in parsed], float), np.asarray(
         [number.comma for number in parsed], float
@@ -229,7 +229,7 @@ def _unlike(source: Source, name: str, column: Words, what: str) -> tuple[pd.Ser
     return column.series(source[name]), Reading(name), (note,)
 
 
-def _as_before(source: Source, name: str, column: Words, reading: Reading) -> tuple[pd.Series, list[str]]:
+def _reread(source: Source, name: str, column: Words, reading: Reading) -> tuple[pd.Series, list[str]]:
     """Returns a text column that was numeric in training."""
     parsed = [number for level in column.levels if (number := written(level)) is not None]
     if len(parsed) < len(column.levels):
@@ -243,7 +243,7 @@ def _as_before(source: Source, name: str, column: Words, reading: Reading) -> tu
             f"{source.name} has {quoted(level)} {at(row)} of the column {name!r}, which was of {was} when the model "
             "was fitted; write it in the same unit"
         )
-    point, comma = _both(parsed)
+    point, comma = _points_and_commas(parsed)
     usual, other = (comma, point) if reading.decimal == "," else (point, comma)
     swapped, doubt = bool(np.isnan(usual).any()), ""
     values = other if swapped else usual

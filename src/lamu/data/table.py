@@ -107,7 +107,7 @@ class Table:
         old = self.encoding
         raw = np.asarray(old.decode(self.y) if old.task == "regression" else self.y)
         features, dates = _since(self.features, old.dates, rows)
-        comparable = _of_one_trial(raw, self.beside)
+        comparable = _per_trial(raw, self.beside)
         encoding = _learn_encoding(
             replace(old, dates=dates), features, rows, old.imputes, comparable, self.beside.get("weight")
         )
@@ -261,7 +261,7 @@ def read(
     read_as = replace(
         read_as_is, target=target, task=chosen, labels=labels, columns=(), levels=(), beside=tuple(beside.items())
     )
-    comparable = _of_one_trial(raw, auxiliary)
+    comparable = _per_trial(raw, auxiliary)
     encoding = _learn_encoding(read_as, features, slice(None), impute, comparable, auxiliary.get("weight"))
     y = encoding.encode(raw) if chosen == "regression" else raw
     scale_note = scale_told(auxiliary["weight"], f"the column {beside['weight']!r}") if "weight" in auxiliary else None
@@ -438,7 +438,7 @@ def _open_again(
     data: Data, encoding: Encoding, separator: str | None, others: tuple[str, ...]
 ) -> tuple[Source, tuple[str, ...]]:
     """Returns a table to predict, read like the training table, and a note on further columns."""
-    source = open_source(data, _of_text(encoding), separator)
+    source = open_source(data, _text_columns(encoding), separator)
     source = _read_again(source, encoding)
     lacking = [date.name for date in encoding.dates if date.name not in source.frame]
     source = source if lacking else expanded(source, encoding.dates)
@@ -467,7 +467,7 @@ def _learn_encoding(
     return replace(read_as, **learned, units=units)
 
 
-def _of_one_trial(y: np.ndarray, beside: Mapping[str, np.ndarray]) -> np.ndarray:
+def _per_trial(y: np.ndarray, beside: Mapping[str, np.ndarray]) -> np.ndarray:
     """Returns the targets by which rows are compared: successes a trial, counts an exposure, others unchanged."""
     if not {"trials", "exposure"} & set(beside):
         return y
@@ -518,7 +518,7 @@ def _read_again(source: Source, encoding: Encoding) -> Source:
     return read_again(source, levels_by_name, encoding.readings, encoding.missing)
 
 
-def _of_text(encoding: Encoding) -> tuple[str, ...]:
+def _text_columns(encoding: Encoding) -> tuple[str, ...]:
     """Returns the columns that are read as text even if all their cells look like numbers."""
     # These are columns of words, and of numbers with a decimal comma, in which 1.234 is more than a thousand.
     words = [name for name, levels in zip(encoding.columns, encoding.levels, strict=True) if levels]

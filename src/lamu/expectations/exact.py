@@ -224,24 +224,24 @@ class Quadrature(Expectation):
             second = jnp.where(
                 narrow, bend, node * first / jnp.sqrt(jnp.where(narrow, jnp.ones_like(variance), variance))
             )
-            total = lambda rest: jnp.sum(_kept(row_losses(f, rest), counts))
+            total = lambda rest: jnp.sum(_weighted(row_losses(f, rest), counts))
             return row_losses(f, loss.rest), first, second, jax.grad(total)(loss.rest)
 
         values, first, second, rest = jax.tree.map(
             lambda leaf: jnp.tensordot(weights, leaf, axes=1), jax.lax.map(at_node, nodes)
         )
         prior_rest = jax.grad(lambda rest: -loss.objective.model.likelihood.log_prior(rest))(loss.rest)
-        gradient = jax.tree.map(lambda row: jnp.tensordot(_kept(first, counts), row, axes=1), rows)
+        gradient = jax.tree.map(lambda row: jnp.tensordot(_weighted(first, counts), row, axes=1), rows)
         return Evaluation(
-            value=jnp.sum(_kept(values, counts)) - dispersion_prior,
+            value=jnp.sum(_weighted(values, counts)) - dispersion_prior,
             gradient=gradient,
             rest=tree.add(rest, prior_rest, 1.0 / loss.objective.data_size),
-            curvature=structure.from_jacobian(jacobian, _kept(second, counts)[:, None, None]),
+            curvature=structure.from_jacobian(jacobian, _weighted(second, counts)[:, None, None]),
             network_state=loss.network_state,
         )
 
 
-def _kept(values: Array, counts: Array) -> Array:
+def _weighted(values: Array, counts: Array) -> Array:
     return jnp.where(counts > 0, values, jnp.zeros_like(values)) * counts
 
 

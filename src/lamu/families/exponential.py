@@ -265,7 +265,9 @@ class ExponentialFamily(IndependentDraws, abc.ABC):
     unbounded: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        trees = _alike([jax.tree.map(_floating, getattr(self, name), is_leaf=_numbers) for name in self.domains])
+        trees = _same_structure(
+            [jax.tree.map(_floating, getattr(self, name), is_leaf=_numbers) for name in self.domains]
+        )
         events = [domain.event for domain in self.domains.values()]
         structure = jax.tree.structure(trees[0])
         spread = [_spread(leaves, events) for leaves in zip(*map(structure.flatten_up_to, trees), strict=True)]
@@ -638,7 +640,7 @@ def _floating(leaf: Params) -> Array:
     return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(jnp.result_type(float))
 
 
-def _alike(trees: list[Params]) -> list[Params]:
+def _same_structure(trees: list[Params]) -> list[Params]:
     """Returns the trees, with a single number repeated in the structure of the others."""
     single = jax.tree.structure(0)
     structure = next((s for s in map(jax.tree.structure, trees) if s != single), single)

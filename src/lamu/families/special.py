@@ -207,7 +207,7 @@ def log_tails_of_gamma(a: Array, x: Array) -> Tails:
         return -x * (jnp.expm1(s) - s) - (x - a) * s
 
     at_end = log_prob_of_count(a, x, jnp.log(x)) + jnp.log(a)
-    return _both(at_end + _log_integral(relative, _scale(jnp.abs(x - a), x)), above)
+    return _tails(at_end + _log_integral(relative, _scale(jnp.abs(x - a), x)), above)
 
 
 def log_tails_of_beta(a: Array, b: Array, log_odds: Array) -> Tails:
@@ -235,7 +235,7 @@ def log_tails_of_beta(a: Array, b: Array, log_odds: Array) -> Tails:
     at_end = _log_mean_exp(few / n, jnp.log(few / n), rest_of_mode, -sign * away)
     at_end = at_mode - sign * few * away - n * at_end
     scale = _scale(jnp.abs(own * rest - other * share), n * share * rest)
-    return _both(at_end + _log_integral(relative, scale), above)
+    return _tails(at_end + _log_integral(relative, scale), above)
 
 
 def log_tails_of_student(df: Array, t: Array) -> Tails:
@@ -246,7 +246,7 @@ def log_tails_of_student(df: Array, t: Array) -> Tails:
     at_end = log_gamma_ratio(df / 2 - 1, jnp.asarray(1.5, t.dtype)) - 0.5 * jnp.log(math.pi * df)
     at_end = at_end - 0.5 * (df + 1) * jnp.log1p(end**2 / df)
     curvature = jnp.maximum((df + 1) * (df - end**2) / squares**2, 0.0)
-    return _both(at_end + _log_integral(relative, _scale((df + 1) * end / squares, curvature)), t >= 0)
+    return _tails(at_end + _log_integral(relative, _scale((df + 1) * end / squares, curvature)), t >= 0)
 
 
 def log_tails_of_density(log_density: Callable[[Array], Array], z: Array, above: Array, spread: Array) -> Tails:
@@ -262,7 +262,7 @@ def log_tails_of_density(log_density: Callable[[Array], Array], z: Array, above:
         far = ~(jax.lax.stop_gradient(log_density(z + sign * s) - log_density(z)) > _LOST)
         return jnp.where(far, -jnp.inf, log_density(jnp.where(far, z, z + sign * s)))
 
-    return _both(_log_integral(at, scale), above)
+    return _tails(_log_integral(at, scale), above)
 
 
 def log_tails_of_masses(log_mass: Callable[[Array], Array], y: Array, above: Array) -> Tails:
@@ -278,7 +278,7 @@ def log_tails_of_masses(log_mass: Callable[[Array], Array], y: Array, above: Arr
     more = jnp.isfinite(masses[-1]) & jnp.isfinite(masses[-2])
     safe = jnp.where(more, ratio, -1.0)
     rest = jnp.where(more, masses[-1] + safe - log1mexp(safe), -jnp.inf)
-    return _both(logsumexp(jnp.concatenate([masses, rest[None]]), axis=0), above)
+    return _tails(logsumexp(jnp.concatenate([masses, rest[None]]), axis=0), above)
 
 
 def log_between(lower: Tails, upper: Tails, log_density: Callable[[Array], Array] | None, ends: Tails) -> Array:
@@ -302,7 +302,7 @@ def log_between(lower: Tails, upper: Tails, log_density: Callable[[Array], Array
     return jnp.where(narrow, logsumexp(densities, axis=0) + jnp.log(half), wide)
 
 
-def _both(smaller: Array, above: Array) -> Tails:
+def _tails(smaller: Array, above: Array) -> Tails:
     """Returns the lower and the upper tail from one of them."""
     smaller = jnp.minimum(smaller, 0.0)
     other = log1mexp(smaller)

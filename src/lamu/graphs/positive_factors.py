@@ -36,7 +36,7 @@ def Gamma(shape: Any, rate: Any) -> GammaFactor:
         >>> graphs.Gamma(2.0, 1.0).shape
         ()
     """
-    return GammaFactor(_known(shape), argument(rate, PositiveNumbers, "the rate of Gamma"))
+    return GammaFactor(_require_numbers(shape), argument(rate, PositiveNumbers, "the rate of Gamma"))
 
 
 def InverseGamma(shape: Any, scale: Any) -> InverseGammaFactor:
@@ -56,7 +56,7 @@ def InverseGamma(shape: Any, scale: Any) -> InverseGammaFactor:
         >>> graphs.InverseGamma(2.0, 1.0).shape
         ()
     """
-    return InverseGammaFactor(_known(shape), argument(scale, PositiveNumbers, "the scale of InverseGamma"))
+    return InverseGammaFactor(_require_numbers(shape), argument(scale, PositiveNumbers, "the scale of InverseGamma"))
 
 
 @record
@@ -89,7 +89,7 @@ class InverseGammaFactor(Factor):
         return summed(a * b.log - gammaln(a) - (a + 1.0) * x.log - b.value * x.inverse, observed)
 
 
-def _known(shape: Any) -> Array:
+def _require_numbers(shape: Any) -> Array:
     if isinstance(shape, Expression):
         name = shape.name if isinstance(shape, Variable) else ", ".join(sorted(shape.names))
         raise TypeError(f"the shape is the variable {name!r}, and a closed form needs a known one; give numbers")

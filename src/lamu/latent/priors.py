@@ -81,12 +81,12 @@ class AutoregressiveBernoulli(LearnedPrior):
     def log_prob(self, weights: Params, z: Array, at: Environment) -> Array:
         """Returns the sum of the log probabilities of the entries given the previous ones."""
         b = jnp.asarray(z, weights["bias"].dtype)
-        logits = self._alone(weights, at) + jnp.tril(weights["kernel"], -1) @ b
+        logits = self._logits(weights, at) + jnp.tril(weights["kernel"], -1) @ b
         return jnp.sum(b * logits - jax.nn.softplus(logits))
 
     def draw(self, key: RandomKey, weights: Params, at: Environment) -> Array:
         """Returns a sample, one entry after the other."""
-        base_logits, kernel = self._alone(weights, at), jnp.tril(weights["kernel"], -1)
+        base_logits, kernel = self._logits(weights, at), jnp.tril(weights["kernel"], -1)
         uniform = jax.random.uniform(key, base_logits.shape, base_logits.dtype)
 
         def step(b: Array, j: Array) -> tuple[Array, None]:
@@ -95,7 +95,7 @@ class AutoregressiveBernoulli(LearnedPrior):
 
         return jax.lax.scan(step, jnp.zeros_like(base_logits), jnp.arange(self.latents))[0]
 
-    def _alone(self, weights: Params, at: Environment) -> Array:
+    def _logits(self, weights: Params, at: Environment) -> Array:
         """Returns f + c."""
         return weights["bias"] if self.logits is None else weights["bias"] + self.logits.first(at)
 

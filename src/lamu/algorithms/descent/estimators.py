@@ -112,9 +112,9 @@ def flipped(program: FlatJaxpr, site: ParameterUse) -> Plan | None:
     def output(values: Values, bases: tuple[Array, Array, Array], signs: tuple[Array, Array]) -> Array:
         centre, _, away = bases
         given = _given(site, values)
-        turned = given if not ins else {**given, other: given[other] * _over(signs[0], given[other])}
+        turned = given if not ins else {**given, other: given[other] * _broadcast(signs[0], given[other])}
         moved = site.use(program, away, turned)
-        return site.use(program, centre, given) + moved * _over(signs[1], moved)
+        return site.use(program, centre, given) + moved * _broadcast(signs[1], moved)
 
     return None if step.name == "gather" and ins else Plan(site, numbers, output)
 
@@ -165,7 +165,7 @@ def _given(site: ParameterUse, values: Values) -> Values:
     return {place: values[place] for place in site.given}
 
 
-def _over(signs: Array, like: Array) -> Array:
+def _broadcast(signs: Array, like: Array) -> Array:
     return jnp.broadcast_to(signs, like.shape).astype(like.dtype)
 
 

@@ -241,7 +241,7 @@ class DeepEnsemble(Wrapper):
         # Returns the members' posteriors as one ensemble, with the members' own predictive rule.
         members = [
             self.base.posterior(
-                jax.random.fold_in(key, k), _member(state, k), member_objective, _seen(self.diversity, k, data), None
+                jax.random.fold_in(key, k), _member(state, k), member_objective, _data(self.diversity, k, data), None
             )
             for k, member_objective in enumerate(self._objectives(objective, data))
         ]
@@ -257,7 +257,7 @@ class DeepEnsemble(Wrapper):
         return [self.diversity.objective(k, objective, example) for k in range(self.members)]
 
 
-def _seen(diversity: Diversity, member: int, data: Data) -> Data:
+def _data(diversity: Diversity, member: int, data: Data) -> Data:
     """Returns a member's data, for an algorithm whose posterior needs a pass over them."""
     if data is None or isinstance(diversity, Seeds):
         return data

@@ -176,7 +176,7 @@ class VariationalHead(Runnable):
         def loss(params: Params) -> Array:
             count = jnp.maximum(batch.count, 1)
             data = self._data(params, objective, batch)
-            return -data / count.astype(data.dtype) + self._rest(params, objective) / objective.data_size
+            return -data / count.astype(data.dtype) + self._row_free_terms(params, objective) / objective.data_size
 
         value, gradient = jax.value_and_grad(loss)(state.params)
         params, optimizer = optax_step(
@@ -199,7 +199,7 @@ class VariationalHead(Runnable):
             total, seen = total + _summed(self, params, objective, batch), seen + batch.count.astype(seen.dtype)
         total = total * jnp.asarray(objective.data_size / seen, total.dtype)  # as a sum over N rows
         features = model.free_prior.log_prob(params["features"])
-        bound = total - self._rest(params, objective) - features.astype(total.dtype)
+        bound = total - self._row_free_terms(params, objective) - features.astype(total.dtype)
         return replace(posterior, evidence=bound / objective.temperature)
 
     def _data(self, params: Params, objective: Objective, batch: Batch) -> Array:
@@ -211,7 +211,7 @@ class VariationalHead(Runnable):
         row_values = expected_log_likelihood(model, params["likelihood"], with_offset(f, batch.offset), spread, batch.y)
         return objective.likelihood_power * batch.total(row_values)
 
-    def _rest(self, params: Params, objective: Objective) -> Array:
+    def _row_free_terms(self, params: Params, objective: Objective) -> Array:
         r"""Returns the terms that are not sums over rows: \(-E_q[\log p(\theta)] - T H(q)\), in nats."""
         model, head = supervised(objective.model), params["mean"]
         weights = _join(params["features"], head)
