@@ -179,6 +179,8 @@ def test_what_is_known_of_a_dispersion_is_asked_drawn_and_saved_like_other_belie
     pred = posterior.predict(x)
     saved = lamu.load(posterior.save(tmp_path / "saved"))
     np.testing.assert_array_equal(saved.predict(x).mean, pred.mean)
+    with pytest.raises(TypeError, match="its dispersion, or fit with ivon"):
+        lamu.site(posterior)
     for rule in (Sampled(), TangentDraws()):
         near = posterior.with_rule(rule).predict(x, samples=1000)
         np.testing.assert_allclose(near.mean, pred.mean, atol=0.1 * float(np.max(pred.std)))

@@ -23,6 +23,7 @@ from lamu.data.batch import Batch
 from lamu.expectations import Analytic
 from lamu.families import ExponentialFamily, Gaussian, Product
 from lamu.families.exponential import values_of
+from lamu.families.points import OverDispersions
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
 from lamu.operators import AnyStructure, Dense
@@ -148,7 +149,10 @@ def additive(posterior: Posterior) -> Any:
     """Returns the belief about the weights; raises a TypeError unless its natural parameters can be added."""
     belief = weights_belief(posterior)
     if not isinstance(belief, ExponentialFamily) and not _is_product(belief):
-        raise TypeError(f"{type(belief).__name__} beliefs cannot be added; fit with conjugate(), laplace() or ivon()")
+        remedy = "fit with conjugate(), laplace() or ivon()"
+        if isinstance(belief, OverDispersions):
+            remedy = f"give {posterior.model.likelihood.name} its dispersion, or fit with ivon()"
+        raise TypeError(f"{type(belief).__name__} beliefs cannot be added; {remedy}")
     return belief
 
 
