@@ -106,3 +106,14 @@ def test_svi_bends_back_too() -> None:
         assert np.isfinite(info.loss)
         assert state.belief.factors["w"].precision[0, 0] > 0
     assert algorithm.explain_divergence(state) is None
+
+
+@pytest.mark.filterwarnings("ignore::lamu.Unconverged")
+@pytest.mark.parametrize("wide", [False, True])
+def test_targets_without_noise_do_not_throw_a_belief_back_to_its_prior(wide) -> None:
+    """One step took the log of the noise from -5 to 11, and the belief to the prior: an evidence of -1,205 nats."""
+    x = np.random.default_rng(0).normal(size=(100, 1))
+    with jax.enable_x64(wide):
+        posterior = lamu.fit(regression(Gaussian()), {"x": x, "y": 2.0 * x[:, 0]}, ncvmp(), steps=60).posterior
+    np.testing.assert_allclose(posterior.mean["network"]["w"], [2.0], atol=1e-2)
+    assert posterior.mean["likelihood"]["y"]["log_scale"][0] < -3.0

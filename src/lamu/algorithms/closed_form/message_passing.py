@@ -305,6 +305,9 @@ def vmp(tolerance: float = 1e-8, restarts: int = 1) -> Vmp:
     return Vmp(tolerance, restarts)
 
 
+_LARGEST = 1.0  # step of a dispersion, mostly the log of a scale
+
+
 @record
 class Ncvmp(Vmp):
     """Algorithm of `ncvmp`."""
@@ -334,7 +337,9 @@ class Ncvmp(Vmp):
             return dispersions
         loss = ConjugateLoss(objective, batch, {}, {})
         gradient = jax.grad(lambda own: loss.at(statistics, dispersions=own))(dispersions)
-        return dispersion_step(objective, dispersions, gradient, self.learning_rate)
+        after = dispersion_step(objective, dispersions, gradient, self.learning_rate)
+        # The step upwards grows with the square of a residual over the noise, and may end where the data say nothing.
+        return jax.tree.map(lambda old, new: jnp.clip(new, old - _LARGEST, old + _LARGEST), dispersions, after)
 
 
 @recipe("Knowles & Minka 2011, algorithm 1; Khan & Rue 2021, section 5.4")
