@@ -14,6 +14,7 @@ from PIL import Image
 
 import lamu
 from lamu.data import Arrays, DataError, Stream, image_folder
+from lamu.data.stream import read
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(30, 3)).astype(np.float32)
@@ -158,3 +159,14 @@ def test_folders_that_are_none_are_said(tmp_path: Path) -> None:
     (tmp_path / "a" / "0.png").write_bytes(b"no image")
     with pytest.raises(DataError, match=r"0\.png' is no image that can be read"):
         image_folder(tmp_path)
+
+
+def test_sets_of_torch_are_told_how_they_are_read():
+    rows = torch.utils.data.TensorDataset(torch.ones(4, 2), torch.ones(4))
+    with pytest.raises(TypeError, match=r"type TensorDataset cannot be read; give its arrays, data.tensors, or give"):
+        read(rows)
+    with pytest.raises(
+        TypeError, match=r"type Subset cannot be read; give torch.utils.data.DataLoader\(data, 64\), or"
+    ):
+        read(torch.utils.data.Subset(rows, [0, 1]))
+    assert read(rows.tensors).batches(4) is not None

@@ -114,6 +114,12 @@ def test_scale_may_be_traced() -> None:
         (Categorical(3), ["cat", "dog"], r"the target \['cat'\] is not.*np.unique"),
         (Categorical(3), np.array(["cat", 2], object), r"the target \['cat'\] is not"),
         (Categorical(3), np.eye(3), r"one-hot.*argmax"),
+        (
+            Categorical(3),
+            np.full((2, 3), 1 / 3),
+            r"as if probabilities.*\"x\": np.repeat\(x, 3, 0\).*\"weight\": y.ravel",
+        ),
+        (Categorical(3), np.array([0, -100]), r"row 1 is -100.*leave out rows without a class, which -100"),
         (Categorical(3), np.zeros((4, 2)), r"\(4, 2\)"),
         (Poisson(), [3, 0, -1], r"the target in row 2 is -1, and Poisson takes whole numbers from 0"),
         (Poisson(), [3, 0.5], r"the target in row 1 is 0.5, and Poisson takes whole numbers from 0"),

@@ -408,7 +408,10 @@ class Classes(Support):
         """The values in words."""
         return f"whole numbers from 0 to {self.number - 1}"
 
-    advice = "encode the classes, for instance with names, y = np.unique(y, return_inverse=True)"
+    advice = (
+        "encode the classes, for instance with names, y = np.unique(y, return_inverse=True), and leave out rows "
+        "without a class, which -100 or 255 may mark"
+    )
 
     def contains(self, y: Targets) -> Targets:
         """Returns whether the targets are class numbers."""

@@ -120,8 +120,11 @@ def read(data: Data, columns: tuple[str, ...] | None = None) -> Arrays | Stream:
         )
     if isinstance(data, Iterable) and not _is_array(data):
         return Stream(data, columns)
+    of_torch = "give its arrays, data.tensors, or " if hasattr(data, "tensors") else ""
+    of_torch = of_torch or ("give torch.utils.data.DataLoader(data, 64), or " if hasattr(data, "__getitem__") else "")
     raise TypeError(
-        f"data of type {type(data).__name__} cannot be read; give (x, y), a mapping, or an iterable of batches"
+        f"data of type {type(data).__name__} cannot be read; {of_torch}give (x, y), a mapping, or an iterable of "
+        "batches"
     )
 
 

@@ -142,7 +142,15 @@ class Categorical(Likelihood):
         """Raises a ValueError unless the targets are whole numbers from 0 to classes − 1, `[batch]`."""
         y = np.asarray(y)
         if y.ndim == 2 and y.shape[1] == self.classes:
-            raise ValueError(f"the targets have shape {y.shape}, as if one-hot; pass the classes, np.argmax(y, axis=1)")
+            if np.isin(y, (0, 1)).all():
+                said = "as if one-hot; pass the classes, np.argmax(y, axis=1)"
+            else:
+                said = (
+                    "as if probabilities; give each row once for every class, with its probability as its weight: "
+                    f'{{"x": np.repeat(x, {self.classes}, 0), "y": np.tile(np.arange({self.classes}), len(x)), '
+                    '"weight": y.ravel()}'
+                )
+            raise ValueError(f"the targets have shape {y.shape}, {said}")
         if y.ndim != 1:
             raise ValueError(f"the targets have shape {y.shape}; Categorical takes integers of shape [batch]")
         self.support.check(y, f"Categorical({self.classes})")
