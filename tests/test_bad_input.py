@@ -22,6 +22,7 @@ from lamu.cli.output_dir import draft
 from lamu.data import table
 from lamu.data.stream import read as read_rows
 from lamu.data.wording import DataError
+from lamu.predictives.interface import _probability
 from lamu.running.compiled_steps import whole_seed
 from lamu.store import StoreError
 from tests.command_line import assert_refused, runner
@@ -162,14 +163,19 @@ def test_strings_are_no_data():
         read_rows((X, 1j * Y))
 
 
-def test_a_third_array_and_a_number_for_a_key_are_told_from_batches_and_keys(fitted):
+def test_a_third_array_is_told_from_batches():
     with pytest.raises(TypeError, match=r"data is a tuple of 3 arrays; give \(x, y\), .*\"weight\": weight"):
         read_rows((X, Y, np.ones(4)))
-    for call in (lambda: fitted.posterior.sample(7, 2), lambda: fitted.posterior.predict(X, key=7)):
-        with pytest.raises(TypeError, match=r"key=7 is no random key; give one, for instance jax.random.key\(7\)"):
-            call()
-    with pytest.raises(TypeError, match=r"posteriors is one Posterior; give a list"):
-        lamu.merge(fitted.posterior, fitted.posterior)
+
+
+def test_targets_are_finite_before_they_are_scaled():
+    with pytest.raises(ValueError, match=r"y is NaN or infinite in float64 in 1 place, first inf in row 2"):
+        lamu.regression(X, np.array([0.0, 1.0, np.inf, 2.0]))
+
+
+def test_a_quantile_has_one_probability():
+    with pytest.raises(TypeError, match=r"\[0.1, 0.5\] is no number; ask for one probability at a time"):
+        _probability([0.1, 0.5])
 
 
 def test_what_other_libraries_call_otherwise_is_pointed_to(fitted):

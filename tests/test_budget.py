@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_607, 74_000),
+    "lines": (101_639, 74_000),
     "files": (409, 330),
-    "lines of code": (49_658, 36_000),
-    "lines of code, core": (33_233, 25_000),
+    "lines of code": (49_684, 36_000),
+    "lines of code, core": (33_257, 25_000),
     "lines of code, graphs": (7_738, 6_000),
-    "lines of code, tables": (8_687, 5_000),
+    "lines of code, tables": (8_689, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.492, 0.5),
     "import lines a line of code": (0.175, 0.15),

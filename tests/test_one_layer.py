@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import jax
 import numpy as np
 import pandas as pd
@@ -10,6 +12,7 @@ from scipy import special
 from scipy.optimize import minimize
 
 import lamu
+from lamu.data import FewRows
 from lamu.likelihoods.table import LIKELIHOODS
 from lamu.predictives import StudentPredictive
 
@@ -77,6 +80,18 @@ def test_frames_are_matched_by_name_and_truth_values_are_numbers() -> None:
 def test_ordered_classes_are_counted() -> None:
     y = np.digitize(F + RANDOM.logistic(size=120), [-0.5, 1.0])
     assert lamu.regression(X, y, "ordinal").predict(X).mean.shape == (120, 3)
+
+
+def test_rare_events_are_warned_of() -> None:
+    """Of one in 120 rows the mean probability is five times the frequency."""
+    with pytest.warns(FewRows, match=r"class 1 has 1 in 120 rows, .*take algorithm=lamu.mcmc.nuts\(\)"):
+        rare = lamu.regression(X, np.arange(120) == 7, "logit")
+    assert float(np.mean(rare.predict(X).mean)) > 2 / 120
+    with pytest.warns(FewRows, match="the counts sum to 3 in 120 rows"):
+        lamu.regression(X, 3 * (np.arange(120) == 7), "poisson")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lamu.regression(X, np.arange(120) % 8 == 0, "logit")
 
 
 def test_mistakes_are_told_in_one_sentence() -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import memory
-from lamu.data.arrays import Arrays
+from lamu.data.arrays import Arrays, refuse_infinite
 from lamu.data.batch import Batch, with_offset
 from lamu.data.mapped import blocks, moments
 from lamu.data.naming import aligned, by_name, inputs_of, names_of
@@ -151,6 +151,7 @@ class Model(Target):
         if not self.likelihood.support.affine:
             return replace(self, network=network, columns=names)
         refuse_lost("y", y, target=True)
+        refuse_infinite("y", y, y)
         likelihood = Scaled(self.likelihood, *_moments(y, dtype, weight))
         return replace(self, network=network, likelihood=likelihood, columns=names)
 

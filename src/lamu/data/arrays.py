@@ -570,7 +570,7 @@ def _read_in_blocks(name: str, values: np.ndarray, dtype: DTypeLike) -> Array:
         with np.errstate(over="ignore"):
             part[...] = block
         if jnp.issubdtype(dtype, jnp.floating) and not np.isfinite(part).all():
-            _refuse_infinite(name, part, block, start)
+            refuse_infinite(name, part, block, start)
     return jax.device_put(read)
 
 
@@ -585,13 +585,15 @@ def _on_device(name: str, values: Any, dtype: DTypeLike) -> Array:
     if jnp.issubdtype(array.dtype, jnp.floating):
         finite = jnp.isfinite(array) if on_device else np.isfinite(array)
         if not bool(finite.all()):
-            _refuse_infinite(name, array, values)
+            refuse_infinite(name, array, values)
     return array if on_device else jax.device_put(array)
 
 
-def _refuse_infinite(name: str, array: Rows, values: Rows, start: int = 0) -> None:
-    """Raises the error about NaN or infinite numbers, in rows from `start` on."""
+def refuse_infinite(name: str, array: Rows, values: Rows, start: int = 0) -> None:
+    """Raises a ValueError if there are NaN or infinite numbers; `start`: the number of the first row."""
     bad = np.argwhere(~np.isfinite(np.asarray(array)))
+    if not len(bad):
+        return
     first = tuple(bad[0].tolist())
     place = (start + first[0], *first[1:])
     count = f"{len(bad)} places" if len(bad) > 1 else "1 place"
