@@ -130,7 +130,7 @@ def test_a_contestant_fits_every_split_and_says_why_it_failed(tmp_path, monkeypa
         def fail(*arguments, sentence=sentence, **options):
             raise sentence
 
-        monkeypatch.setattr("lamu.cli.learning.fit_prior_scale", fail)
+        monkeypatch.setattr("lamu.cli.learning.fit_temperature", fail)
         task.write_text(comparing.dump({"request": vars(request), "algorithm": "adam", "settings": [], "splits": 1}))
         assert main(str(task), str(answer_file)) == 0
         assert comparing.json.loads(answer_file.read_text()) == {"failure": reason}

@@ -324,11 +324,12 @@ def _cvi() -> Shipped:
     posterior = _fitted(from_numpyro(tossed, {"y": tosses}, rows="rows"), None, "cvi")
     seconds = time.perf_counter() - begin
     belief: Any = posterior.belief
-    found = belief.factors["network"].parts.factors["conjugate"].factors["p"]
-    a, b = 2.0 + tosses.sum(), 1.0 + len(tosses) - tosses.sum()
-    mean, sd = a / (a + b), np.sqrt(a * b / (a + b + 1.0)) / (a + b)
-    alpha, beta = float(found.alpha), float(found.beta)
-    spread = np.sqrt(alpha * beta / (alpha + beta + 1.0)) / (alpha + beta)
+    share = belief.factors["network"].parts.factors["conjugate"].factors["p"]
+    heads = float(tosses.sum())
+    a, b = 2.0 + heads, 1.0 + len(tosses) - heads
+    mean, sd = a / (a + b), math.sqrt(a * b / (a + b + 1.0)) / (a + b)
+    alpha, beta = float(share.alpha), float(share.beta)
+    spread = math.sqrt(alpha * beta / (alpha + beta + 1.0)) / (alpha + beta)
     off, ratio = abs(alpha / (alpha + beta) - mean) / sd, spread / sd
     words = "Beta posterior of a share, closed form"
     return Shipped("cvi", "breast_cancer, shares", words, off, ratio, ratio, float("nan"), seconds, _CLOSED_FORM)
