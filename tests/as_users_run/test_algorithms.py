@@ -98,3 +98,14 @@ def test_without_a_length_it_ends_at_the_posterior(algorithm: str) -> None:
     assert np.all(np.abs(np.asarray(f.mean) - DESIGN[:8] @ MEAN) < sd)
     assert posterior.convergence is not None
     assert posterior.convergence.converged
+
+
+def test_a_number_is_no_random_key() -> None:
+    """Tests of tests/ have types checked before it is asked."""
+    x, y = np.arange(8.0)[:, None], np.arange(8.0) % 3
+    posterior = lamu.regression(x, y)
+    for call in (lambda: posterior.sample(7, 2), lambda: posterior.predict(x, key=7)):
+        with pytest.raises(TypeError, match=r"key=7 is no random key; give one, for instance jax.random.key\(7\)"):
+            call()
+    with pytest.raises(TypeError, match=r"posteriors is one Posterior; give a list"):
+        lamu.merge(posterior, posterior)
