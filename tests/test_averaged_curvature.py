@@ -13,7 +13,7 @@ import pytest
 import lamu
 from lamu import tree
 from lamu.algorithms import laplace, last_layer
-from lamu.algorithms.post_hoc.averaged_curvature import _around, averaged
+from lamu.algorithms.post_hoc.averaged_curvature import _shifted_outputs, averaged
 from lamu.algorithms.post_hoc.laplace_fit import fit_laplace
 from lamu.families import Point
 from lamu.likelihoods import Bernoulli, Categorical
@@ -99,7 +99,7 @@ def test_every_structure_narrows_where_the_network_is_sure(structure: Any) -> No
 def test_rows_of_padding_count_for_nothing() -> None:
     mean, mask = jnp.zeros((3, 2)), jnp.array([1.0, 1.0, 0.0])
     spread = jnp.stack([jnp.eye(2), 2 * jnp.eye(2), jnp.full((2, 2), jnp.nan)])
-    shift, weights, change, size = _around(mean, spread, spread / 2, mask, KEY)
+    shift, weights, change, size = _shifted_outputs(mean, spread, spread / 2, mask, KEY)
     assert np.isfinite(shift).all()
     assert float(weights.sum()) == pytest.approx(1.0)
     assert (float(change), float(size)) == (pytest.approx(3.0), pytest.approx(3.0))
