@@ -80,18 +80,20 @@ def _one_hot(x: np.ndarray) -> list[list[int]]:
     """Returns the groups of successive columns of zeros and ones of which every row has exactly one."""
     blocks: list[list[int]] = []
     block: list[int] = []
+    total = np.zeros(len(x))  # of the block's columns in each row
     for column, values in enumerate(x.T):
         if not values.any():  # a category that these rows do not have
             continue
         if not np.isin(values, (0, 1)).all() or values.all():
-            block = []
+            block, total = [], np.zeros(len(x))
             continue
         block.append(column)
-        while (total := x[:, block].sum(axis=1)).max() > 1:
-            block = block[1:]
+        total = total + values
+        while total.max() > 1:
+            total = total - x[:, block.pop(0)]
         if total.all():
             blocks.append(block)
-            block = []
+            block, total = [], np.zeros(len(x))
     return blocks
 
 
