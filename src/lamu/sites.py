@@ -23,7 +23,7 @@ from lamu.data.batch import Batch
 from lamu.expectations import Analytic
 from lamu.families import ExponentialFamily, Gaussian, Product
 from lamu.families.exponential import values_of
-from lamu.families.points import OverDispersions
+from lamu.families.points import DispersionMixture
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
 from lamu.operators import AnyStructure, Dense
@@ -150,7 +150,7 @@ def additive(posterior: Posterior) -> Any:
     belief = weights_belief(posterior)
     if not isinstance(belief, ExponentialFamily) and not _is_product(belief):
         remedy = "fit with conjugate(), laplace() or ivon()"
-        if isinstance(belief, OverDispersions):
+        if isinstance(belief, DispersionMixture):
             remedy = f"give {posterior.model.likelihood.name} its dispersion, or fit with ivon()"
         raise TypeError(f"{type(belief).__name__} beliefs cannot be added; {remedy}")
     return belief

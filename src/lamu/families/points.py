@@ -181,7 +181,7 @@ class Ensemble:
 
 
 @record
-class OverDispersions(Ensemble, IndependentDraws):
+class DispersionMixture(Ensemble, IndependentDraws):
     """A belief about weights given each of some dispersions, which stand for a continuum: a mixture of one mode."""
 
     @property

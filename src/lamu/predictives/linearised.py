@@ -15,7 +15,7 @@ from lamu.compile_once import compiled_once
 from lamu.data.batch import with_offset
 from lamu.families import Gamma, Gaussian, Product
 from lamu.families.matrix_normal import NoiseScale
-from lamu.families.points import OverDispersions
+from lamu.families.points import DispersionMixture
 from lamu.likelihoods import Likelihood
 from lamu.memory import budget
 from lamu.operators import Diagonal
@@ -64,9 +64,9 @@ class OutputsRule(PredictiveRule):
         self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey
     ) -> Prepared:
         """Returns the mean and the factored precision, also where draws would be faster."""
-        if isinstance(belief, OverDispersions):
+        if isinstance(belief, DispersionMixture):
             each = jax.vmap(lambda member: self.outputs(model, member, network_state, samples, key))
-            return _TangentsOverDispersions(each(belief.stacked), belief.log_weights)
+            return _TangentsGivenDispersions(each(belief.stacked), belief.log_weights)
         return _Tangent(self.outputs(model, belief, network_state, samples, key))
 
     def outputs(
@@ -195,7 +195,7 @@ class _Tangent(OfTangents):
 
 
 @record
-class _TangentsOverDispersions(OfTangents):
+class _TangentsGivenDispersions(OfTangents):
     """Normal outputs given each of some dispersions, stacked, with the likelihood put upon them."""
 
     log_weights: Array  # of the dispersions
@@ -362,7 +362,7 @@ class TangentDraws(PredictiveRule):
     """
 
     def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
-        if isinstance(belief, OverDispersions):
+        if isinstance(belief, DispersionMixture):
             drawn, mean = belief.draws(key, samples), belief.mean
             parts = mean["network"], drawn["network"], mean["likelihood"], network_state
             return DrawnOutputs(model, parts, drawn["likelihood"], _outputs)

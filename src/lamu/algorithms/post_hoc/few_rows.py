@@ -25,7 +25,7 @@ from lamu.algorithms.closed_form.linear_regression import Directions, integrate_
 from lamu.algorithms.post_hoc.mode_polish import Polished
 from lamu.families import Gamma, Gaussian, Product
 from lamu.families.matrix_normal import NoiseScale
-from lamu.families.points import OverDispersions
+from lamu.families.points import DispersionMixture
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.operators import Dense, Diagonal
@@ -94,7 +94,7 @@ def with_dispersion_integrated(
         members.append(Product({**belief.factors, "likelihood": Gaussian(dispersion, around)}))
     evidence = float(np.logaddexp.reduce(heights))
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
-    mixture = OverDispersions(stacked, jnp.asarray(heights - evidence, dtype))
+    mixture = DispersionMixture(stacked, jnp.asarray(heights - evidence, dtype))
     total = jnp.asarray(evidence + math.log(stride), jnp.asarray(posterior.evidence).dtype)
     return replace(posterior, belief=mixture, evidence=total)
 
