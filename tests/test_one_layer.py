@@ -89,9 +89,12 @@ def test_rare_events_are_warned_of() -> None:
     assert float(np.mean(rare.predict(X).mean)) > 2 / 120
     with pytest.warns(FewRows, match="the counts sum to 3 in 120 rows"):
         lamu.regression(X, 3 * (np.arange(120) == 7), "poisson")
+    with pytest.warns(FewRows, match="class 1 has 2 in 121 rows"):
+        lamu.regression(X, np.arange(120) == 7, "logit", weight=1.0 + (np.arange(120) == 7))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         lamu.regression(X, np.arange(120) % 8 == 0, "logit")
+        lamu.regression(X, np.arange(120) == 7, "logit", weight=1.0 + 19.0 * (np.arange(120) == 7))
 
 
 def test_mistakes_are_told_in_one_sentence() -> None:

@@ -85,7 +85,7 @@ def regression(
 
     Warns:
         UserWarning: for a Gaussian with unknown noise whose targets do not vary, for instance a single row.
-        FewRows: for fewer than five rows of a class, or events of a count, and a tenth of the rows.
+        FewRows: for rare events: a class, or a sum of counts, below five and below a tenth of the rows.
 
     Source: McCullagh & Nelder (1989); Gelman, Jakulin, Pittau & Su (2008), for the scales of the prior.
 
@@ -118,7 +118,7 @@ def regression(
             options = {"steps": _STEPS, "batch_size": len(x)}
     posterior = fit(model, {"x": x, "y": y, **beside}, algorithm, seed=seed, **options).posterior
     if chosen:
-        _say_rare_events(model, y)
+        _say_rare_events(model, y, weight)
     return posterior
 
 
@@ -204,7 +204,7 @@ def _say_constant(y: np.ndarray) -> None:
         )
 
 
-def _say_rare_events(model: Model, y: Targets) -> None:
+def _say_rare_events(model: Model, y: Targets, weight: object) -> None:
     """Warns of classes or counts so rare that Laplace's approximation makes them too likely."""
     # On 120 rows of three columns with 0, 1, 2, 5 and 20 events the mean probability was .078, .043, .037, .060 and
     # .174, by NUTS .002, .016, .019, .044 and .164; the mean count without an event in the millions.
@@ -212,13 +212,17 @@ def _say_rare_events(model: Model, y: Targets) -> None:
     if isinstance(y, Mapping) or not (support.has_classes or support.discrete):
         return
     targets = np.asarray(y)
-    counts = np.bincount(targets.astype(int), minlength=2) if support.has_classes else np.array([np.sum(targets)])
-    events = int(counts.min())
-    if events >= min(_RARE, 0.1 * len(targets)):
+    weights = np.ones(len(targets)) if weight is None else np.asarray(weight, float)
+    if support.has_classes:
+        counts = np.bincount(targets.astype(int), weights, minlength=2)
+    else:
+        counts = np.array([np.sum(targets.reshape(len(targets), -1) * weights[:, None])])
+    events, rows = float(counts.min()), float(weights.sum())
+    if events >= min(_RARE, 0.1 * rows):
         return
-    rare = f"class {counts.argmin()} has {events}" if support.has_classes else f"the counts sum to {events}"
+    rare = f"class {counts.argmin()} has {events:.4g}" if support.has_classes else f"the counts sum to {events:.4g}"
     warnings.warn(
-        f"{rare} in {len(targets)} rows, and Laplace's approximation makes such rare events several times too likely; "
+        f"{rare} in {rows:.6g} rows, and Laplace's approximation makes such rare events several times too likely; "
         "take algorithm=lamu.mcmc.nuts()",
         FewRows,
         stacklevel=3,

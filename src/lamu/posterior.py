@@ -108,8 +108,8 @@ class Posterior:
         Where the outputs of all draws at all rows would take more than `lamu.memory.budget()`, the predictive keeps the
         inputs and computes chunks of rows on demand (`lamu.predictives.Deferred`), with the same results.
 
-        A function of inputs that predicts can be given to `jax.jit`, `jax.grad` and `jax.vmap`, where numbers are not
-        checked.
+        For a network, a function of inputs that calls it works under `jax.jit`, `jax.grad` and `jax.vmap`; there the
+        values are not checked.
 
         Args:
             x: inputs `[N, ...]` in the units of the data; for a model without inputs the number of rows; for a graph

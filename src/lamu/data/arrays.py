@@ -82,7 +82,7 @@ class UnscaledRows(UserWarning):
 
 
 class FewRows(UserWarning):
-    """So few rows that a noise learned as a point, with a belief about weights, is probably too small."""
+    """Too few rows or events for a default: the noise at its mode is too small, or rare events are too likely."""
 
 
 def warn_of_scale(weight: Rows, name: str = "weight", stacklevel: int = 3) -> None:
