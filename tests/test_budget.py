@@ -20,7 +20,7 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_645, 74_000),
+    "lines": (101_649, 74_000),
     "files": (409, 330),
     "lines of code": (49_690, 36_000),
     "lines of code, core": (33_261, 25_000),
@@ -28,9 +28,9 @@ BUDGETS = {  # the ceiling, and the goal
     "lines of code, tables": (8_691, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.491, 0.5),
-    "import lines a line of code": (0.175, 0.15),
-    "`Any` a thousand lines of code": (39.4, 40),
-    "`isinstance` a thousand lines of code": (25.3, 14),
+    "import lines a line of code": (0.174, 0.15),
+    "`Any` a thousand lines of code": (39.3, 40),
+    "`isinstance` a thousand lines of code": (25.2, 14),
     "abstract bases": (44, 30),
     "names of classes in two files": (21, 0),
 }

@@ -90,11 +90,11 @@ def test_a_prior_is_added_as_the_structure_can_hold_it(name: str) -> None:
         np.testing.assert_allclose(curvature.add_prior(Dense(B), LAYER).matrix, A + B)
 
 
-def test_eigenvalues_that_are_not_known_are_refused() -> None:
-    with pytest.raises(TypeError, match="eigenvalues of a Cholesky are not known"):
+def test_unavailable_eigenvalues_are_refused() -> None:
+    with pytest.raises(TypeError, match="eigenvalues of a Cholesky are not available"):
         Dense(A).factored().spectrum()
     free = MatrixFree(Dense(A), held=jnp.diagonal(A), factor=1.0, values=jnp.zeros(6)).factored()
-    with pytest.raises(TypeError, match="one precision for all weights"):
+    with pytest.raises(TypeError, match="one prior precision for all weights"):
         free.logdet_plus(jnp.ones(6), jnp.zeros(6))
 
 

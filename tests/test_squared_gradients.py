@@ -122,5 +122,5 @@ def test_bad_input_is_told_with_the_way_out() -> None:
     mixing = Model(MLP((3,), normalise=BatchNorm()), Categorical(3))
     params, state = mixing.init(jax.random.key(0), batch)
     mixed = replace(loss, objective=replace(loss.objective, model=mixing), network_state=state)
-    with pytest.raises(TypeError, match=r"rows mix in training, none has a gradient of its own; use ivon\(\)"):
+    with pytest.raises(TypeError, match=r"rows mix in training, a row has no gradient of its own; use ivon\(\)"):
         SquaredGradients().evaluate(mixed, params["network"], belief, Diagonal, None)

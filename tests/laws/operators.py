@@ -262,12 +262,12 @@ MISTAKEN_BLOCKS = {
 MISTAKEN_FACTORS = {
     "is a square matrix": lambda cls: cls(jnp.ones((2, 3)), jnp.eye(2)),
     "check the order": lambda cls: cls(jnp.eye(2), jnp.eye(3)).matvec(jnp.ones((2, 2))),
-    "is no Kronecker product": lambda cls: cls(jnp.eye(2), jnp.eye(3)).add(Diagonal(jnp.ones((2, 3)))),
+    "is not a Kronecker product": lambda cls: cls(jnp.eye(2), jnp.eye(3)).add(Diagonal(jnp.ones((2, 3)))),
 }
 MISTAKEN_COLUMNS = {
     "of one structure": lambda cls: cls({"w": jnp.ones((1, 2))}, jnp.ones(2)),
     "for one rank": lambda cls: cls([jnp.ones((1, 2)), jnp.ones((2, 2))], [jnp.ones(2), jnp.ones(2)]),
-    "is no low rank": lambda cls: cls(jnp.ones((1, 2)), jnp.ones(2)).add(Dense(jnp.eye(2))),
+    "is not a low rank": lambda cls: cls(jnp.ones((1, 2)), jnp.ones(2)).add(Dense(jnp.eye(2))),
 }
 
 scalar = row("operators", "Scalar", Scalar, "structure", build=build_scalar, keep=mean_of_diagonal)

@@ -15,8 +15,8 @@
 # | BayesBiNN | the same | by flips; relaxed in the paper | straight | free | q |
 # | the rule, exactly | the same | enumerated, or by score functions | straight | free | q |
 #
-# Weights that are no part of the belief (biases, a normaliser's scales) and dispersions are a point that moves beside
-# it.
+# Weights outside of the belief (biases, a normaliser's scales) and dispersions are point estimates that are updated
+# with it.
 
 from typing import TYPE_CHECKING
 

@@ -32,10 +32,10 @@ from lamu.update_rules import NoMomentum
 __all__ = ["FallingRate", "NaturalRule", "NaturalState", "evidence_bound", "natural_gradient", "rate_for"]
 
 
-# Numbers that decide results: the rate of parts that see each other (see `FallingRate` for the experiment), and the
-# evidence bound, whose draws and rows at once are conventions.
-_POWER = 4.0  # the memory is the last quarter of the run
-_BATCHES = 2.0  # further batches that the start counts for: a first step of one would leave a quadrature's reach
+# The constants of the rate for parts that depend on each other (`FallingRate` has the experiment), and those of the
+# evidence bound, its samples and chunks, which are conventions.
+_POWER = 4.0  # the average is over the last quarter of the run
+_BATCHES = 2.0  # more batches for the weight of the start: a first step of one would leave the range of a quadrature
 _DRAWS, _ROWS = 256, 4096
 
 
@@ -43,14 +43,14 @@ _DRAWS, _ROWS = 256, 4096
 class FallingRate:
     r"""The rate \(1/(\tau + t)\) for one conjugate belief, \(4/(t + 6 + \tau)\) for parts that depend on each other."""
 
-    # A conjugate belief whose parts do not meet is the average of what the batches say, each counting alike. The parts
-    # of a graph see each other's last beliefs: what a batch said while the others were far off must be forgotten, and
-    # under \(1/t\) the share of the start falls only as \(t^{-a}\), with \(a < 1\) the slowest contraction of
-    # coordinate ascent. Here it falls as \(t^{-4a}\). On a Poisson regression of 1,500 rows in two parts (intercept,
+    # A single conjugate belief is the average over batches with equal weights. The parts of a graph depend on each
+    # other's last beliefs, so that early updates, computed while the others were far off, must be forgotten. Under
+    # \(1/t\) the weight of the start falls only as \(t^{-a}\), with \(a < 1\) the slowest contraction of coordinate
+    # ascent. Here it falls as \(t^{-4a}\). On a Poisson regression of 1,500 rows in two parts (intercept,
     # and slopes) the mean was 4.2 posterior standard deviations off after 23,040 steps of \(1/t\), and is 0.05 off
     # after 1,536.
 
-    delay: Number = 1.0  # τ, how many batches the start counts for
+    delay: Number = 1.0  # τ, the weight of the start, in batches
 
     def of(self, model: Any) -> Rate:
         """Returns the rate for a target."""
@@ -60,7 +60,7 @@ class FallingRate:
 
 
 def rate_for(learning_rate: Rate | FallingRate, model: Any) -> Rate:
-    """Returns the rate of an algorithm on a target: its own, or the one that suits the target."""
+    """Returns the algorithm's rate, or the one chosen for the target if it is a `FallingRate`."""
     return learning_rate.of(model) if isinstance(learning_rate, FallingRate) else learning_rate
 
 
@@ -87,7 +87,7 @@ def _estimated(estimator: Any, key: RandomKey, belief: Belief, loss: Any) -> Eva
         estimate = estimator.gradient(draw_key, belief, lambda theta: loss.value(theta, rest, layer_key)[0])
         return estimate.value, estimate.gradient
 
-    # The rest follows the gradient of the estimated value.
+    # The gradient in the rest is that of the estimated value.
     (found, gradient), rest = jax.value_and_grad(value, has_aux=True)(loss.rest)
     return Evaluation(found, values_of(gradient), rest, None, loss.network_state)
 
@@ -95,13 +95,13 @@ def _estimated(estimator: Any, key: RandomKey, belief: Belief, loss: Any) -> Eva
 def evidence_bound(
     subject: Subject, expectation: Any, key: RandomKey, belief: Belief, rest: Params, objective: Objective, rows: Arrays
 ) -> Array:
-    """Returns the bound of the log evidence over all rows in nats: exact in μ, else an average over draws."""
+    """Returns the evidence lower bound over all rows in nats: exact in μ, else by samples."""
     batches = rows.batches(min(rows.count, _ROWS))
     if isinstance(expectation, Analytic):
         losses = sum(_expected(subject, belief, rest, objective, batch) * batch.count for batch in batches)
         entropy = belief.entropy()
     else:
-        # At the same draws: log p and log q vary together, and by far more than their difference.
+        # Common samples: log p and log q are highly correlated, so that their difference varies far less than each.
         theta = belief.draws(key, _DRAWS)
         losses = sum(_at_draws(subject, theta, rest, objective, batch) * batch.count for batch in batches)
         entropy = -_log_density(belief, theta)
@@ -131,8 +131,8 @@ class NaturalState:
 
     count: Numeric  # steps taken
     belief: Belief  # q
-    momentum: Params  # the memory of the momentum
-    rest: Params  # parameters that the belief is not about: a point
+    momentum: Params  # the state of the momentum
+    rest: Params  # parameters outside of the belief: a point
     network_state: State
 
 
@@ -143,17 +143,17 @@ class NaturalRule(Runnable):
     # \[ \lambda \leftarrow \mathrm{move}_\rho\big(\lambda,\;
     #    \lambda_0/T - \kappa\, \mathrm{momentum}(\nabla_\mu E_q[\bar\ell]) \big) \]
     #
-    # where `Straight` moves to \((1 - \rho)\lambda + \rho\lambda'\). With `Accumulation` nothing is forgotten, no prior
-    # is taken, and the posterior is a point, the mode of q. Parameters that the belief is not about follow their
-    # gradient at a rate of their own, dispersions over their Fisher information.
+    # where `Straight` moves to \((1 - \rho)\lambda + \rho\lambda'\). With `Accumulation` there is no forgetting and no
+    # prior, and the posterior is a point, the mode of q. Parameters outside of the belief take gradient steps at a
+    # separate rate, dispersions divided by their Fisher information.
 
-    subject: Subject  # what the belief is about, `NetworkWeights`, `ConjugateParameters` or one's own
-    expectation: Any  # how ∇_μ E_q is taken: `Points`, `Flips`, or any `lamu.expectations.GradientEstimator`
+    subject: Subject  # the parameters of the belief, `NetworkWeights`, `ConjugateParameters` or a custom one
+    expectation: Any  # the estimator of ∇_μ E_q: `Points`, `Flips`, or any `lamu.expectations.GradientEstimator`
     learning_rate: Rate | FallingRate  # ρ, or `FallingRate()`, which chooses it for the target
-    # How λ moves: `Straight()`, `Retraction()`, which cannot leave the domain, or `Accumulation()`.
+    # The update of λ: `Straight()`, `Retraction()`, which stays in the domain, or `Accumulation()`.
     geometry: FamilyGeometry = Straight()
     rest_rate: Rate | None = None  # the rate of the rest; ρ where it is None
-    momentum: Any = NoMomentum()  # what is followed in the place of the gradient
+    momentum: Any = NoMomentum()  # the momentum of the gradient
 
     @property
     def keeps_uncertainty(self) -> bool:
@@ -162,7 +162,7 @@ class NaturalRule(Runnable):
 
     @property
     def traits(self) -> Traits:
-        # Minibatches, as long as the caller says.
+        # Minibatches; the caller chooses the length.
         return Traits(
             messages=isinstance(self.subject, ConjugateParameters), samples=getattr(self.expectation, "samples", None)
         )
@@ -180,9 +180,9 @@ class NaturalRule(Runnable):
         )
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> NaturalState:
-        # Returns the state at the first belief.
+        # Returns the state at the initial belief.
         belief, rest, network_state = self.subject.start(key, objective, batch)
-        # Of a dtype of their own: a weak one (of Gamma(2.0, 1.0)) would compile the second step anew.
+        # Strong dtypes: a weak one (from Gamma(2.0, 1.0)) would recompile the second step.
         belief = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), belief)
         return NaturalState(
             count=jnp.zeros((), jnp.int32),
@@ -217,9 +217,9 @@ class NaturalRule(Runnable):
     def posterior(
         self, key: RandomKey, state: NaturalState, objective: Objective, data: Data, trace: Trace
     ) -> Posterior:
-        # Returns q beside its point, with a bound of the evidence where rows are at hand and it is known.
+        # Returns q with its point estimate, and the evidence bound where rows are given and it can be computed.
         #
-        # Where nothing was forgotten it is the point of the mode.
+        # Under `Accumulation` it is the mode.
         belief, others, dispersions = state.belief, state.rest["network"], state.rest["likelihood"]
         rule = self.subject.predictive if self.keeps_uncertainty else Sampled()
         if self.keeps_uncertainty:
@@ -237,13 +237,13 @@ class NaturalRule(Runnable):
     def direction(
         self, key: RandomKey, belief: Belief, batch: Batch, objective: Objective, dispersions: Params | None = None
     ) -> Statistics:
-        """Returns λ less what a step of rate one makes of it, zero at the fixed point; of a subject that settles."""
+        """Returns λ minus its value after a step of rate one, which is zero at the fixed point."""
         loss = self.subject.loss(objective, batch, {}, {"network": {}, "likelihood": dispersions or {}})
         gradient = natural_gradient(self.expectation, key, belief, loss).gradient
         return tree.add(belief.to_natural(), self._target(objective, belief, gradient), -1.0)
 
     def explain_divergence(self, state: NaturalState) -> str | None:
-        # Returns where λ left its domain, in one sentence with the remedy; None where it did not.
+        # Returns a message if λ left its domain, with the fix; else None.
         try:
             state.belief.with_natural(state.belief.to_natural())
         except ValueError as error:
@@ -251,7 +251,7 @@ class NaturalRule(Runnable):
             left = f"the belief left its domain by step {taken} ({error})"
             if isinstance(self.subject, ConjugateParameters):
                 return f"{left}; use a smaller learning_rate, or float64 where the rows are far from zero"
-            if isinstance(self.geometry, Retraction):  # which cannot leave it: a number was too large, or not known
+            if isinstance(self.geometry, Retraction):  # it stays in the domain: an overflow or a NaN
                 return (
                     f"{left}: its log density, gradient or curvature there is beyond {_dtype_of(state.belief)}; centre "
                     "and scale the data so that variables are of order one, use float64, or lower the learning_rate"
@@ -263,12 +263,12 @@ class NaturalRule(Runnable):
         return None
 
     def _target(self, objective: Objective, belief: Belief, gradient: Statistics) -> Statistics:
-        """Returns where one step of rate one ends."""
+        """Returns λ after one step of rate one."""
         data = tree.scale(gradient, -objective.concentration)
         return tree.add(self.subject.prior(objective, belief), data) if self.keeps_uncertainty else data
 
     def _residual(self, objective: Objective, belief: Belief, gradient: Statistics) -> Numeric:
-        """Returns the natural norm of the step's direction, in nats; where nothing is forgotten, the gradient's own."""
+        """Returns the natural norm of the step's direction in nats; under `Accumulation` that of the gradient."""
         if not self.keeps_uncertainty:
             return jnp.sqrt(objective.concentration * tree.dot(gradient, gradient))
         direction = tree.add(belief.to_natural(), self._target(objective, belief, gradient), -1.0)

@@ -38,12 +38,12 @@ __all__ = [
 
 @record
 class ParameterSubset(NetworkParameters):
-    """The network's weights whose path matches a pattern. All others are the rest, and so are dispersions."""
+    """The network's weights whose path matches a pattern; other weights and dispersions are the rest."""
 
     patterns: tuple[str, ...] = static(default=("*",))  # path patterns below `network`
 
     def split(self, params: Params) -> tuple[Params, Params]:
-        # Returns the selected weights and the rest, with None where a leaf is in the other one.
+        # Returns the selected weights and the rest, with None for leaves of the other.
 
         def chosen(path: str) -> bool:
             return any(tree.matches(path, pattern) for pattern in self.patterns)
@@ -59,7 +59,7 @@ class ParameterSubset(NetworkParameters):
 
 @record
 class SubsetLoss(BatchLoss):
-    """The mean negative log likelihood in the selected weights; the prior is that of the rest, and enters as loss."""
+    """The mean negative log likelihood in the selected weights, plus the negative log prior of the rest."""
 
     def value(self, coordinates: Params, rest: Params, key: RandomKey | None) -> tuple[Array, State]:
         params = self.space.join(coordinates, rest)
@@ -67,7 +67,7 @@ class SubsetLoss(BatchLoss):
         model = self.objective.model
         log_prior = model.dispersion_log_prior(params["likelihood"])
         if jax.tree.leaves(rest["network"]):
-            # That of the selected weights is a constant of their support, or enters the belief exactly.
+            # The prior of the selected weights is constant on their support, or enters the belief exactly.
             log_prior = log_prior + model.free_prior.log_prob(rest["network"])
         return value - (log_prior / self.objective.data_size).astype(value.dtype), state
 
@@ -77,15 +77,15 @@ _AT_ONCE = 32  # flipped copies of the weights
 
 @runtime_checkable
 class Points(Protocol):
-    r"""An expectation that is an average over points, each with a way back from \(\nabla_\theta\) to \(\nabla_\mu\)."""
+    r"""Base class of expectations by points, each with a map from \(\nabla_\theta\) to \(\nabla_\mu\)."""
 
     # `lamu.expectations.Relaxed` is one, `ZeroTemperature` another.
     #
-    # `samples`: how many points are averaged.
+    # `samples`: the number of points.
 
     @property
     def samples(self) -> int:
-        """The number of points that are averaged."""
+        """The number of points."""
         ...
 
     def point(self, key: RandomKey, belief: Belief) -> tuple[Params, Callable[[Params], Statistics]]:
@@ -95,7 +95,7 @@ class Points(Protocol):
 
 @record
 class ZeroTemperature:
-    """The delta method in the limit of zero temperature: the gradient at the signs, taken for the gradient in μ."""
+    """The delta method in the limit of zero temperature: the gradient at the signs, used as the gradient in μ."""
 
     # \[ \mu = \tanh\lambda \to \mathrm{sign}\,\lambda, \qquad
     #    \nabla_\mu E_q[\bar\ell] \approx \nabla_\theta \bar\ell(\theta)\big|_{\theta = \mathrm{sign}\,\lambda} \]
@@ -109,21 +109,21 @@ class ZeroTemperature:
     departure = "delta at zero temperature"
 
     def point(self, key: RandomKey, belief: Belief) -> tuple[Params, Callable[[Params], Statistics]]:
-        """Returns the signs, and nothing to do."""
+        """Returns the signs, and the identity."""
         return belief.mode, lambda gradient: gradient
 
 
 @record
 class Flips:
-    """The gradient in every μ as half the difference that the weight's flip makes: unbiased up to `most` weights."""
+    """The gradient in μ from half the difference of the losses at flipped weights; unbiased up to `most` weights."""
 
     # The expected loss is linear in each \(\mu_i = E[\theta_i]\); its slope is an expectation over the other weights,
     #
     # \[ \nabla_{\mu_i} E_q[\bar\ell] = \tfrac12\, E_q\big[ \bar\ell(\theta_{-i}, +1) - \bar\ell(\theta_{-i}, -1)
     #    \big] \]
     #
-    # of which a draw of all weights and its D flips are an unbiased estimate. More weights than `most` would need as
-    # many losses; for them the difference is taken to second order in the one weight,
+    # for which a sample of all weights and its D flips give an unbiased estimate. More weights than `most` would need
+    # as many losses; for them the difference is expanded to second order in the flipped weight,
     #
     # \[ \tfrac12\big(\bar\ell(\theta_{-i}, +1) - \bar\ell(\theta_{-i}, -1)\big) \approx
     #    \partial_i \bar\ell(\theta) - \theta_i\, v_i (\nabla^2 \bar\ell\, v)_i, \qquad v_j = \pm 1 \text{ at random,}
@@ -134,12 +134,12 @@ class Flips:
     #
     # Source: Titsias & Lázaro-Gredilla (2015), local expectation gradients.
 
-    samples: int = static(default=1)  # how many draws are averaged
+    samples: int = static(default=1)  # the number of samples
     most: int = static(default=256)  # the largest number of weights that are flipped one by one
 
     @property
     def departure(self) -> str:
-        """What it changes about the rule, of more weights than are flipped one by one."""
+        """The departure from the rule, for more weights than are flipped one by one."""
         return f"differences to second order beyond {self.most} weights"
 
     def __post_init__(self) -> None:
@@ -206,7 +206,7 @@ class SignStart(Start):
 
 @record
 class LatentStart(Start):
-    r"""Binary weights with \(\lambda = \kappa w\): initial weights are the latent ones of a binary network."""
+    r"""Binary weights with \(\lambda = \kappa w\): the initial weights are the latent weights of a binary network."""
 
     family = "Bernoulli on ±1"
 
@@ -217,9 +217,9 @@ class LatentStart(Start):
 
 @record
 class GaussianStart(Start):
-    """A Gaussian around the initial weights, of one precision S₀ for all and any structure."""
+    """A Gaussian around the initial weights, with the same precision S₀ for all and any structure."""
 
-    precision: Number = 1.0  # S₀, of every weight
+    precision: Number = 1.0  # S₀, the precision of every weight
     structure: Any = static(default=Dense)  # the operator class of the precision
 
     @property
@@ -234,11 +234,11 @@ class GaussianStart(Start):
 
 @record
 class NetworkWeights(Subject):
-    """The weights of a network whose paths match a pattern; all other weights, and dispersions, are the rest."""
+    """The weights of a network whose paths match a pattern; other weights and dispersions are the rest."""
 
-    # The parameters of a `lamu.LogDensity` are such weights too. The prior gives λ₀: the natural parameters of a belief
-    # of the same family (`Model.with_prior`); of a Gaussian one for a Gaussian belief, none for a density; for weights
-    # ±1 also \(\delta m_0\) under a Gaussian prior with mean m₀ and precision δ, zero where it has no preference.
+    # The parameters of a `lamu.LogDensity` are supported too. The prior gives λ₀: the natural parameters of a belief of
+    # the same family (`Model.with_prior`), or of a Gaussian prior for a Gaussian belief. For a density there is none.
+    # For weights ±1 it may also be a Gaussian prior with mean m₀ and precision δ, which gives \(\delta m_0\).
 
     begin: Start  # the initial belief, `SignStart(size)`, `LatentStart()`, `GaussianStart(precision)`, or your own
     leaves: tuple[str, ...] = static(default=("*",))  # path patterns of the weights

@@ -27,8 +27,8 @@ from lamu.typing import Array, Belief, Params, PyTree, RandomKey, State, Statist
 __all__ = ["ProgramLoss", "ProgramMessages", "ProgramParameters"]
 
 
-# For a conjugate site k the loss is affine in \(T(\theta_k)\) for given others, and its λ is the message; a factor that
-# has other latent sites is averaged over draws of those:
+# For a conjugate site k the loss is affine in \(T(\theta_k)\) given the others, and its λ is the message. A factor
+# with other latent sites is averaged over samples of those:
 #
 # \[ \nabla_{\mu_k} E_q[\ell] = E_{q(\theta_{-k})}[\lambda_k(\theta_{-k})] \]
 
@@ -43,9 +43,9 @@ _SUPPORTS = {
 
 @record
 class ProgramMessages:
-    """The gradient in μ for the belief about a program's sites; the Gaussian's draws come in antithetic pairs."""
+    """The gradient in μ for the belief about a program's sites, from antithetic pairs of samples of the Gaussian."""
 
-    pairs: int = static()  # how many pairs of draws
+    pairs: int = static()  # the number of pairs of samples
 
     departure = ""
 
@@ -69,7 +69,7 @@ class ProgramMessages:
         return ValueAndGradient(value, parts)
 
     def _at(self, key: RandomKey, belief: Belief, away: Params, sign: float, loss: Callable[[Params], Array]) -> PyTree:
-        """Returns the loss, the message to each conjugate site, and slope and Hessian in the others, at one draw."""
+        """Returns loss, message to each conjugate site, and gradient and Hessian in the others, at one sample."""
         theta: dict[str, Params] = {}
         if "conjugate" in belief.factors:
             theta["conjugate"] = belief.factors["conjugate"].sample(key)
@@ -100,19 +100,19 @@ def name_of(belief: Belief, site: str) -> str:
 
 
 _BROAD = {"Gamma": Gamma, "InverseGamma": InverseGamma, "Beta": Beta}
-_PRECISION = 4.0  # of the first Gaussian, in real coordinates: a start, not tuned
+_PRECISION = 4.0  # of the initial Gaussian, in real coordinates; not tuned
 
 
 @record
 class ProgramLoss:
     """The mean loss of a program on a batch of values θ of the conjugate sites and real coordinates u of the others."""
 
-    # A belief about θ knows nothing of the Jacobian of its coordinates, which is taken out.
+    # The log Jacobian of the conjugate sites' coordinates is subtracted, since their belief is about θ.
 
-    objective: Objective  # what fixes the scale
+    objective: Objective  # the objective
     batch: Batch  # the rows
     network_state: State  # empty
-    rest: Params  # the rest of the parameters, none
+    rest: Params  # the remaining parameters, none
 
     def value(self, theta: Params, rest: Params, key: RandomKey | None) -> tuple[Array, State]:
         """Returns the mean loss in nats a row, and the state."""
@@ -127,13 +127,13 @@ class ProgramLoss:
 
 @record
 class ProgramParameters(Subject):
-    """The latent sites of a `lamu.from_numpyro` target: conjugate ones apart, the others under one Gaussian."""
+    """The latent sites of a `lamu.from_numpyro` target: separate conjugate beliefs, and one Gaussian for the others."""
 
     family = "conjugate families × dense Gaussian"
     settles = True
 
     def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Belief, Params, State]:
-        # Returns broad beliefs about one, one half, or equal shares, and a Gaussian about zero.
+        # Returns broad beliefs with the mean one, one half or equal shares, and a Gaussian with mean zero.
         model = objective.model
         if not isinstance(model, NumpyroProgram):
             raise TypeError(f"cvi() needs a target of lamu.from_numpyro, and not {model.name}; use von() or vmp()")
@@ -156,7 +156,7 @@ class ProgramParameters(Subject):
         return Product(parts), {"network": {}, "likelihood": {}}, {}
 
     def prior(self, objective: Objective, belief: Belief) -> Statistics:
-        # Returns zero: the priors are factors of the program, and in the loss.
+        # Returns zero: the priors are factors of the program and part of the loss.
         return tree.zeros_like(belief.to_natural())
 
     def loss(self, objective: Objective, batch: Batch, network_state: State, rest: Params) -> ProgramLoss:

@@ -1,4 +1,4 @@
-"""The subjects of beliefs of the rule in natural parameters."""
+"""The parameters that beliefs cover, with their priors and losses, for the rule in natural parameters."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__ = ["ConjugateLoss", "ConjugateParameters", "Streamed", "Subject"]
 class Subject:
     """Base class of the parameters that a belief covers: its start, its prior, and the loss."""
 
-    # `predictive`: how the posterior predicts.
+    # `predictive`: the predictive rule of the posterior.
 
     family: str | Any  # the belief in words, for tables
-    # Whether the belief has a fixed point over all rows, from which a run is measured, and a bound of the log evidence;
-    # there must be no rest.
+    # Whether the belief has a fixed point over all rows, for convergence checks, and an evidence bound; only without
+    # remaining parameters.
     settles: ClassVar[bool] = False
 
     @property
     def predictive(self) -> PredictiveRule:
-        """The predictive rule of the posterior; by default draws."""
+        """The predictive rule of the posterior; by default samples."""
         return Sampled()
 
     def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Belief, Params, State]:
@@ -45,17 +45,17 @@ class Subject:
 
     def loss(self, objective: Objective, batch: Batch, network_state: State, rest: Params) -> Any:
         """Returns the mean negative log likelihood on a batch, in nats a row, with the prior of the rest."""
-        # An object with `value(theta, rest, key)`, `rest` and `network_state`, as `lamu.objective.BatchLoss`; of μ in
-        # the place of θ where the expectation is `lamu.expectations.Analytic`.
+        # An object with `value(theta, rest, key)`, `rest` and `network_state`, as `lamu.objective.BatchLoss`; a
+        # function of μ instead of θ for the expectation `lamu.expectations.Analytic`.
         raise NotImplementedError
 
     def expected_log_prior(self, objective: Objective, belief: Belief) -> Numeric:
-        r"""Returns \(E_q[\log p(\theta)]\) in nats of a prior that enters λ exactly; zero where it is in the loss."""
+        r"""Returns \(E_q[\log p(\theta)]\) in nats for a prior that enters λ exactly; zero if it is in the loss."""
         del objective, belief
         return 0.0
 
     def residual(self, belief: Belief, direction: Statistics) -> Numeric:
-        r"""Returns the natural norm of the step, \(\sqrt{d^\top F d}\) in nats, the distance from a fixed point."""
+        r"""Returns the natural norm of the step, \(\sqrt{d^\top F d}\) in nats: the distance to a fixed point."""
         return jnp.sqrt(jnp.maximum(tree.dot(direction, belief.fisher_product(direction)), 0.0))
 
 
@@ -66,14 +66,14 @@ class ConjugateLoss:
     # \[ \bar\ell = -\frac TB \sum_{i \in B} \max_{q(z_i)}
     #    \Big( \tfrac1T E_q[\log p(x_i, z_i \mid \theta)] + H(q(z_i)) \Big) - \frac1N E_q[\log p(\theta)] \]
     #
-    # without its last term where the prior enters the belief exactly. By the envelope theorem its gradient is that of
-    # \(E_q[\log p]\) at these q(z): \(-\kappa\nabla_\mu\bar\ell\) is λ of the best belief about a variable for given
+    # without the last term if the prior enters the belief exactly. By the envelope theorem its gradient is that of
+    # \(E_q[\log p]\) at these q(z): \(-\kappa\nabla_\mu\bar\ell\) is λ of the optimal belief about a variable given the
     # others. The temperature divides log p and not the entropy of z.
 
-    objective: Objective  # what fixes the scale
+    objective: Objective  # the objective
     batch: Batch  # the rows
     network_state: State  # the target's state, empty
-    rest: Params  # the rest of the parameters: dispersions, where likelihoods of a graph learn some
+    rest: Params  # the remaining parameters: dispersions that likelihoods of a graph learn
 
     def value(self, mu: Statistics, rest: Params, key: RandomKey | None) -> tuple[Array, State]:
         """Returns the expected mean loss in nats a row, and the target's state."""
@@ -81,7 +81,7 @@ class ConjugateLoss:
         return self.at(statistics, key, rest.get("likelihood")), self.network_state
 
     def at(self, statistics: Statistics, key: RandomKey | None = None, dispersions: Params | None = None) -> Array:
-        """Returns the mean loss at statistics, T(θ) or μ."""
+        """Returns the mean loss at T(θ) or μ."""
         target, objective = conjugate_target(self.objective.model), self.objective
         known = objective.model.dispersion_log_prior(dispersions) if dispersions else 0.0
         statistics = {**statistics, "likelihood": dispersions} if dispersions else statistics
@@ -101,11 +101,11 @@ class ConjugateParameters(Subject):
 
     @property
     def predictive(self) -> PredictiveRule:
-        # The closed form; a graph fills in rows whatever the rule.
+        # The closed form; graphs always impute missing entries of rows.
         return ConjugateRule()
 
     def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Belief, Params, State]:
-        # Returns the target's first belief, and the dispersions that it learns beside it at a point.
+        # Returns the target's initial belief, and the dispersions that are learned as a point.
         target = conjugate_target(objective.model)
         belief = target.first_belief(key, batch, objective.temperature)
         return belief, {"network": {}, "likelihood": target.first_dispersions(batch)}, {}
@@ -125,7 +125,7 @@ class ConjugateParameters(Subject):
 
 @record
 class Streamed(ConjugateParameters):
-    """The same, one batch after the other: the posterior of the rows before is the prior of the next."""
+    """`ConjugateParameters` for streaming: the posterior after a batch is the prior of the next."""
 
     settles = False
 

@@ -1,4 +1,4 @@
-"""The loss ℓ(θ) and everything differentiated from it."""
+"""The loss ℓ(θ), its gradients and its curvatures."""
 
 from typing import TYPE_CHECKING
 

@@ -25,12 +25,12 @@ from lamu.typing import Array, Inputs, Params, PyTree, RandomKey, State
 
 __all__ = ["dealt", "in_parts", "parts_of", "rows_in_parts"]
 
-# Two chains of a small ConvNet on 2,000 images took 316 ms a gradient in one part and 136 in parts of this size, a
-# gradient on 50 images through a ResNet-20 952 in one part, 480 in 4 and 268 in 25; a perceptron differs little in any.
-# An accelerator wants wide work, and has other memory.
+# Two chains of a small ConvNet on 2,000 images took 316 ms a gradient in one part and 136 ms in parts of this size. A
+# gradient on 50 images through a ResNet-20 took 952 ms in one part, 480 in 4 and 268 in 25; a perceptron's time hardly
+# depends on the parts. Accelerators need large batches and have no such cache.
 _HELD = {"cpu": 2**24}
 _HELD_ELSEWHERE = 2**29
-_STEPS_A_LAYER = 4  # values of one place that a layer holds: what goes in, comes out, is normalised and activated
+_STEPS_A_LAYER = 4  # values per unit that a layer stores: input, output, normalised and activated
 
 
 def parts_of(
@@ -44,8 +44,8 @@ def parts_of(
     looped: bool = False,
 ) -> int:
     """Returns the number of chunks of a batch, so that a gradient of one chunk fits in the cache."""
-    # One part for networks whose rows meet in training, that draw noise for all rows together, or that a compiled loop
-    # makes slow (`lamu.networks.scan_friendly`). Only shapes are traced, and nothing is where weights and rows are few.
+    # One part for networks whose rows mix in training, that sample noise for all rows together, or that are slow in a
+    # compiled loop (`lamu.networks.scan_friendly`). Only shapes are traced, and nothing where weights and rows are few.
     if not isinstance(model, Model):
         return 1
     network, room = model.network, _HELD.get(jax.default_backend(), _HELD_ELSEWHERE)
@@ -71,8 +71,8 @@ def in_parts(function: Part, params: Params, state: State, batch: Batch, parts: 
 
 def dealt(batch: Batch, parts: int) -> Batch:
     """Returns a batch in chunks, along a leading axis."""
-    # Rows of one part are `parts` apart, so that each of many devices has its share of every part. The last ones are
-    # padded and masked.
+    # Consecutive rows of a part are `parts` rows apart, so that each of several devices has its share of every part.
+    # The last rows are padding and masked.
     size = math.ceil(batch.mask.shape[0] / parts)
     return _dealt(batch.padded(size * parts), parts)
 
@@ -104,7 +104,7 @@ def _summed_and_slope(function: Part, primals: PyTree, tangents: PyTree) -> tupl
     (params, state, pieces), (direction, _, of_rows) = primals, tangents
     still = lambda leaf: isinstance(leaf, jax.custom_derivatives.SymbolicZero)
     if not all(map(still, jax.tree.leaves(of_rows, is_leaf=still))):
-        raise TypeError("a loss in parts has no derivative in its rows; take that of fewer rows at a time")
+        raise TypeError("a loss over chunks has no derivative in its rows; differentiate on fewer rows at a time")
 
     def of_part(params: Params, state: State, piece: PyTree) -> tuple[PyTree, State]:
         (value, state), gradient = jax.value_and_grad(function, has_aux=True)(params, state, *piece)
@@ -116,7 +116,8 @@ def _summed_and_slope(function: Part, primals: PyTree, tangents: PyTree) -> tupl
         for slope, towards in zip(jax.tree.leaves(gradient), jax.tree.leaves(direction, is_leaf=still), strict=True)
         if not still(towards)
     ]
-    # No gradient flows through a network's state, as in a pass of all rows, whose new state is beside the loss.
+    # No gradient flows through a network's state, as in one pass of all rows, where the new state is an auxiliary
+    # output.
     return (value, state), (sum(moving, jnp.zeros_like(value)), jax.tree.map(_no_slope, state))
 
 
@@ -144,7 +145,7 @@ def _at_a_glance(batch: Batch, params: Params, looked_up: bool) -> int:
     convolves, x = any(len(shape) > 3 for shape in shapes), batch.x
     if convolves:
         places = math.prod(x.shape[1:3])
-    else:  # of sequences, of vectors, or of codes to be looked up
+    else:  # sequences, vectors, or codes of an embedding
         places = math.prod(x.shape[1 : x.ndim if looked_up else x.ndim - 1])
     values = sum(
         (math.prod(shape[:-1]) + shape[-1]) * (places if not convolves or len(shape) > 3 else 1)
@@ -159,8 +160,8 @@ def _held(
     model: Model, batch: Batch, network_state: State, params: Params, key: RandomKey | None, train: bool
 ) -> tuple[int, bool]:
     """Returns the bytes that further rows add to the memory of a gradient, and whether noise is drawn."""
-    # What the forward pass keeps for the backward one, without the rows themselves: within 0.6 to 1.2 times of what the
-    # compiled gradients of perceptrons, a ConvNet and a ResNet-20 hold, and known without compiling them.
+    # The residuals of the forward pass, without the rows themselves: 0.6 to 1.2 times the memory of the compiled
+    # gradients of perceptrons, a ConvNet and a ResNet-20, without compiling them.
 
     def kept(rows: int) -> int:
         def pulled_back(params: Params, state: State, batch: Batch, key: RandomKey | None) -> PyTree:

@@ -75,7 +75,7 @@ class Objective:
             if isinstance(value, int | float):
                 if not value > 0:
                     raise ValueError(f"{name} is {value!r}; it must be positive")
-                # A float, not an int: integers would be a second dtype in every formula.
+                # A float, since an integer would be a second dtype in every formula.
                 object.__setattr__(self, name, float(value))
 
     @property
@@ -94,7 +94,7 @@ class Objective:
     ) -> tuple[Array, State]:
         """Returns the batch's estimate of −p Σ w log p(y | x, θ) / N in nats a row, and the network's new state.
 
-        The estimate divides by the real rows of the batch, which is what N/B times the batch's sum, over N, comes to.
+        The estimate is the batch's sum divided by its number of real rows: N/B times the sum, divided by N.
 
         Args:
             params: the free parameters.
@@ -102,9 +102,9 @@ class Objective:
             state: the network's state.
             key: for random layers.
             train: training mode.
-            parts: in how many parts the rows are taken, as `lamu.objective.microbatching.parts_of` says, where there
-                is no `microbatch_size`. Each part has random layers' noise and, in training, batch statistics of its
-                own.
+            parts: the number of chunks of rows where `microbatch_size` is None, from
+                `lamu.objective.microbatching.parts_of`. Each chunk has its own noise of random layers and, in training,
+                its own batch statistics.
         """
         model, batch = self.model.tempered(self.temperature), batch.filled()
         parts = self.microbatches(batch) or parts
@@ -156,12 +156,12 @@ class Objective:
         train: bool = False,
         parts: int = 1,
     ) -> tuple[Array, State]:
-        """Returns the batch's estimate of ℓ(θ) / N in nats a row, and the network's new state; arguments as above."""
+        """Returns the batch's estimate of ℓ(θ) / N in nats a row, and the network's new state."""
         value, state = self.negative_log_likelihood(params, batch, state, key, train, parts)
         return value + self.negative_log_prior(params), state
 
     def log_target(self, params: Params, batch: Batch, state: State, parts: int = 1) -> Array:
-        """Returns −ℓ(θ) / T in nats, the posterior's log density up to a constant, for a batch that is all the data."""
+        """Returns −ℓ(θ) / T in nats, the posterior's log density up to a constant, for a batch of all the data."""
         return -self.concentration * self.mean_loss(params, batch, state, parts=parts)[0]
 
     def untempered_volume(self, params: Params) -> Array:
@@ -185,8 +185,8 @@ class Objective:
 
 def dispersion_step(objective: Objective, dispersions: Params, gradient: Params, rate: Number) -> Params:
     r"""Returns the dispersions after a step of Fisher scoring, \(\phi \leftarrow \phi - \rho I(\phi)^{-1} \bar g\)."""
-    # I is the Fisher information of one row, and the gradient that of the mean loss, so that the rate means the same as
-    # for the Newton steps of the weights.
+    # I is the Fisher information of one row and \(\bar g\) the gradient of the mean loss, so that the rate has the same
+    # meaning as for the Newton steps of the weights.
     if not jax.tree.leaves(dispersions):
         return dispersions
     scored = jax.tree.map(jnp.divide, gradient, objective.model.dispersion_information(dispersions))
@@ -318,7 +318,7 @@ def _filled(part: Params, like: Params, missing: Any) -> Params:
 
 def outputs_and_row_jacobian(function: Callable[[Params], Array], weights: Params) -> tuple[Array, Params]:
     """Returns f and ∂f/∂θ, leaves `[outputs, ...]`: one backward pass an output, or one forward pass a weight."""
-    # A head of some dozens of weights with an output for every pixel is differentiated forwards.
+    # Forward mode is cheaper for a head of some dozens of weights with an output for every pixel.
     outputs = jax.eval_shape(function, weights)
     twice = lambda weights: (function(weights),) * 2
     forwards = jax.jacfwd(twice, has_aux=True)

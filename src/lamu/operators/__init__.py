@@ -50,7 +50,7 @@ __all__ = [
 AnyStructure: TypeAlias = type[Any] | KroneckerFactored | LowRankStructure | MatrixFreeStructure
 """A class of operators (`Dense`, `OutputEigen`), or a record that stands for one."""
 
-# An argument that a sentence of its own refuses: its type for a checker and a reader, anything where it runs.
+# An argument that is checked with an error message: declared for type checkers, not enforced at run time.
 if TYPE_CHECKING:
     StructureLike: TypeAlias = AnyStructure
 else:

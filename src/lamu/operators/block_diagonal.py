@@ -75,7 +75,7 @@ class BlockDiagonal(Operator):
     def trace_solve(self, other: Operator, like: Params) -> Array:
         """Returns tr(S⁻¹ other), which depends only on the other's blocks.
 
-        Cheap where the other is a diagonal, or has the same blocks; of any other operator the matrix is made.
+        Cheap where the other is a diagonal, or has the same blocks; any other operator is converted to a matrix.
         """
         others = self._blocks_of(other, like)
         return _total(self._map(lambda block, part, of: block.trace_solve(of, part), like, others))
@@ -127,7 +127,7 @@ class BlockDiagonal(Operator):
         return jax.tree.map(function, self.blocks, *rest, is_leaf=is_operator)
 
     def _parts_of(self, other: Operator) -> PyTree | None:
-        """The other's operators on the parts of S; None where it does not fall apart into the same."""
+        """Returns the other's operators on the parts of S; None where it does not have the same parts."""
         if isinstance(other, Scalar):
             return self._map(lambda block: other)
         if isinstance(other, Diagonal):
@@ -138,7 +138,7 @@ class BlockDiagonal(Operator):
         return None
 
     def _blocks_of(self, other: Operator, like: Params) -> PyTree:
-        """The same, of any other operator from its matrix."""
+        """Returns the same for any other operator, from its matrix."""
         parts = self._parts_of(other)
         if parts is not None:
             return parts
@@ -151,9 +151,9 @@ class BlockDiagonal(Operator):
 
 @record
 class DenseBlocks(BlockDiagonal):
-    r"""A full matrix for each leaf, with exact correlations inside of leaves and none between them.
+    r"""A full matrix for each leaf: exact correlations within leaves and none between them.
 
-    Linear in its leaves, so that a Gaussian may have it for a precision that the rule moves.
+    It is linear in its leaves, so that it can be the precision of a Gaussian that the rule updates.
 
     Attributes:
         blocks: one `Dense` a leaf of the space.
@@ -172,7 +172,7 @@ class DenseBlocks(BlockDiagonal):
         return sum(Dense.numbers_held(leaf) for leaf in jax.tree.leaves(like))
 
     def logdet_plus(self, precision: PyTree, like: Params, spectrum: PyTree = None) -> Array:
-        """Returns log det(S + Δ), a leaf by its eigenvalues where it has one number."""
+        """Returns log det(S + Δ), by the eigenvalues for leaves where Δ is one number."""
         if spectrum is None:
             return super().logdet_plus(precision, like)
         numbers = jax.tree.map(lambda p, below: jax.tree.map(lambda _: p, below), precision, like)

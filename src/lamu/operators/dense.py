@@ -1,4 +1,4 @@
-"""A full symmetric matrix, and its Cholesky factor where it is used more than once."""
+"""A full symmetric matrix, and its Cholesky factor for repeated use."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Dense(Structure):
         return cls.from_outer(theta, theta)
 
     def second_moment(self, like: Params) -> Dense:
-        # Of the symmetric part, so that a gradient in a symmetric matrix is symmetric.
+        # The symmetric part, so that a gradient in a symmetric matrix is symmetric.
         return Dense(jnp.linalg.inv((self.matrix + self.matrix.T) / 2))
 
     def matvec(self, v: Params) -> Params:
@@ -143,9 +143,9 @@ class Dense(Structure):
 
 @record
 class Cholesky(Operator):
-    r"""The operator \(S = L L^\top\), with L held.
+    r"""The operator \(S = L L^\top\), by its Cholesky factor L.
 
-    Not linear in its leaf: it is for use, not for moving. `Dense.factored()` makes it.
+    It is not linear in its leaf, so that the rule cannot update it. `Dense.factored()` returns it.
 
     Attributes:
         root: L, lower triangular, shape `[D, D]`.
@@ -213,7 +213,7 @@ class Cholesky(Operator):
 
     def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array:
         rows, width = features.shape
-        if rows > width:  # the factor's inverse first: then all that the rows take is a product
+        if rows > width:  # invert the factor first: the rows then need only a product
             by_output = self._inverse().reshape(-1, width, outputs)
             white = jnp.einsum("ni,dik->ndk", features, by_output, precision=_EXACT)
             return _squared(white, marginal)
@@ -223,16 +223,16 @@ class Cholesky(Operator):
         return _squared(jnp.moveaxis(white, 0, 1), marginal)
 
     def is_positive(self, like: Params) -> Array:
-        """Returns whether the factor exists: where it does not, it is NaN."""
+        """Returns whether the factor exists; otherwise it is NaN."""
         return jnp.all(jnp.diagonal(self.root) > 0)
 
 
-_MOST_INVERTED = 2048  # weights whose inverse factor is held too: 16 MiB of 32 bits
+_MOST_INVERTED = 2048  # the most weights for which the inverse factor is stored too: 16 MiB of 32 bits
 
 
 @record
 class _InverseCholesky(Cholesky):
-    """The same with L⁻ᵀ held: then all that the covariance of a row's outputs takes is a product."""
+    """A `Cholesky` with L⁻ᵀ stored, so that the covariance of a row's outputs is a product."""
 
     transposed: Array
 
@@ -242,7 +242,7 @@ class _InverseCholesky(Cholesky):
     def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array:
         if features.shape[0] > features.shape[1]:
             return super().feature_covariance(features, outputs, marginal)
-        by_output = self.transposed.reshape(features.shape[1], outputs, -1)  # read once, as it lies
+        by_output = self.transposed.reshape(features.shape[1], outputs, -1)  # read once, in its memory order
         white = jnp.einsum("ni,ikd->nkd", features, by_output, precision=_EXACT)
         if marginal:
             return jnp.sum(white**2, axis=2)
@@ -259,7 +259,7 @@ def _logdet(matrix: Array) -> Array:
 
 @_logdet.defjvp
 def _logdet_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    # The derivative is the inverse; that of a Cholesky factor would cost three times as much.
+    # The derivative of log det S is the inverse; the derivative of a Cholesky factor costs three times as much.
     value, root = _logdet_and_root(primals[0])
     inverse = cho_solve((root, True), jnp.eye(root.shape[0], dtype=root.dtype))
     return value, jnp.sum(inverse * tangents[0])
@@ -271,7 +271,7 @@ def _logdet_and_root(matrix: Array) -> tuple[Array, Array]:
 
 
 def _squared(white: Array, marginal: bool) -> Array:
-    """Vᵀ V of every row, for V `[N, D, K]`, or its diagonal."""
+    """Returns Vᵀ V of every row, for V `[N, D, K]`, or its diagonal."""
     if marginal:
         return jnp.sum(white**2, axis=1)
     return jnp.einsum("ndk,ndl->nkl", white, white, precision=_EXACT)
@@ -281,15 +281,15 @@ def _squared(white: Array, marginal: bool) -> Array:
 class DenseEigen(Eigenbasis):
     r"""The operator \(S = U\, \mathrm{diag}(e)\, U^\top\), U orthogonal, in the coordinates of `lamu.tree.ravel`."""
 
-    # `DenseEigen.of(dense)` makes it, at the cost of one eigendecomposition; a multiple of the identity is then added,
-    # and the covariance of outputs taken again, without another.
+    # `DenseEigen.of(dense)` computes it by one eigendecomposition. Adding a multiple of the identity, and the
+    # covariance of outputs after it, take no further decomposition.
 
     basis: Array  # U, the eigenvectors in its columns, shape `[D, D]`
     eigenvalues: Array  # e, shape `[D]`
 
     @classmethod
     def of(cls, dense: Dense) -> DenseEigen:
-        """Returns a matrix by its eigenvectors."""
+        """Returns the eigendecomposition of a matrix."""
         values, basis = jnp.linalg.eigh((dense.matrix + dense.matrix.T) / 2)
         return cls(basis, values)
 

@@ -1,4 +1,4 @@
-"""Operators that are diagonal: in the coordinates themselves, or in a basis of eigenvectors."""
+"""Operators that are diagonal in the coordinates, or in a basis of eigenvectors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Diagonal", "Eigenbasis", "Scalar", "Scaled", "inverse_square_root"]
 class Scalar(Structure):
     r"""The operator \(S = s I\).
 
-    Its constructors keep the mean of the diagonal, which is the projection that leaves the trace unchanged.
+    Its constructors keep the mean of the diagonal: the projection that preserves the trace.
 
     Attributes:
         value: s, a number.
@@ -109,19 +109,19 @@ class Scalar(Structure):
 
 def inverse_square_root(values: Array) -> Array:
     """Returns 1 / √s, NaN below zero."""
-    # XLA for CPUs does not vectorise a loop that is a root and products alone: it takes six times as long. With a
-    # constant in it, here that of the comparison, it does.
+    # XLA for CPUs does not vectorise a loop of a root and products alone, which takes six times as long. With a
+    # constant in the loop, here that of the comparison, it does.
     return jnp.where(values >= 0, jax.lax.rsqrt(values), jnp.nan)
 
 
 def _weighted_squares(jacobian: Params, weight: Array) -> Params:
-    """The diagonal of the sum over the batch of Jᵀ W J."""
+    """Returns the diagonal of the sum over the batch of Jᵀ W J."""
     of_leaf = lambda leaf: jnp.einsum("bk...,bkl,bl...->...", leaf, weight.astype(leaf.dtype), leaf)
     return jax.tree.map(of_leaf, jacobian)
 
 
 def _entries(product: Callable[[Params], Params], like: Params) -> Array:
-    """The diagonal of a matrix, one product a coordinate."""
+    """Returns the diagonal of a matrix, by one product a coordinate."""
     vector, unravel = tree.ravel(like)
     return jax.lax.map(lambda e: tree.dot(unravel(e), product(unravel(e))), jnp.eye(vector.size, dtype=vector.dtype))
 
@@ -225,7 +225,7 @@ class Diagonal(Structure):
         return self.values
 
     def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array:
-        """Returns the variances of the outputs, between which there is no covariance."""
+        """Returns the variances of the outputs, which are uncorrelated."""
         variances = tree.ravel(self.variance(self.values))[0].reshape(features.shape[1], outputs)
         return jnp.matmul(features**2, variances, precision=jax.lax.Precision.HIGHEST)
 
@@ -248,8 +248,8 @@ class Diagonal(Structure):
 class Scaled(Operator):
     r"""The operator \(c\,S\).
 
-    A belief's precision is κ P, at every step. Of a diagonal P that is one vector; of an operator with L columns it
-    would be L, written and read again for the sake of a number.
+    A belief's precision is κ P at every step. Multiplying a diagonal P by κ writes one vector; multiplying an operator
+    with L columns would write and read L of them.
 
     Attributes:
         operator: S.
@@ -377,7 +377,7 @@ class Eigenbasis(Operator):
         return self.mapped(lambda values: values + tree.cast(other.value, values))
 
     def add_diagonal(self, values: Params) -> Eigenbasis:
-        """Returns S plus the mean of a diagonal times the identity: exact for a prior of one scale."""
+        """Returns S plus the mean of a diagonal times the identity; exact for a prior with one scale."""
         return self.add(Scalar(jnp.mean(tree.ravel(values)[0])))
 
     def spectrum(self) -> PyTree:

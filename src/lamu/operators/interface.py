@@ -26,10 +26,10 @@ class Operator(Protocol):
 
     Attributes:
         per_output: whether it keeps one matrix an output of a layer.
-        layered: whether a prediction takes it, as a block, layer by layer: by `layer_inverse`, or by the Jacobian of
-            its own leaves.
+        layered: whether predictions use it, as a block, layer by layer: by `layer_inverse`, or by the Jacobian of its
+            own leaves.
         is_diagonal: whether it is one number a coordinate, or one for all.
-        by_rows: whether a curvature of this structure is a sum over rows, and not found by products with vectors.
+        by_rows: whether a curvature of this structure is a sum over rows, and not computed by products with vectors.
     """
 
     per_output: bool = False
@@ -53,7 +53,7 @@ class Operator(Protocol):
         """Returns factor · S."""
         ...
 
-    # What has a default. These are those of the operator that is factored.
+    # Defaults. These use the factored operator.
 
     def solve(self, v: Params) -> Params:
         """Returns S⁻¹ v."""
@@ -75,7 +75,7 @@ class Operator(Protocol):
         """Returns whether S is positive definite, one Boolean: a NaN is not."""
         return self.factored().is_positive(like)
 
-    # And these follow from products and solves.
+    # Defaults from products and solves.
 
     def sample(self, key: RandomKey, like: Params) -> Params:
         """Returns a draw from N(0, S⁻¹)."""
@@ -86,7 +86,7 @@ class Operator(Protocol):
         return _columns(self.matvec, like)
 
     def trace_solve(self, other: Operator, like: Params) -> Array:
-        """Returns tr(S⁻¹ other), from the diagonal where one of the two is one, else by a solve a column."""
+        """Returns tr(S⁻¹ other): from the diagonals if one of the two is diagonal, else by one solve a column."""
         if self.is_diagonal or other.is_diagonal:
             return tree.dot(other.diagonal(like), self.variance(like))
         return jnp.trace(_columns(self.solve, like, other.dense(like).T))
@@ -110,7 +110,7 @@ class Operator(Protocol):
         return self.add(Diagonal(values))
 
     def add_prior(self, precision: Operator, like: Params) -> Operator:
-        """Returns S plus a prior's precision: of a full matrix all of it, of every other structure its diagonal.
+        """Returns S plus a prior's precision: exactly for a full matrix, the precision's diagonal for other structures.
 
         Args:
             precision: the prior's.
@@ -134,17 +134,17 @@ class Operator(Protocol):
             TypeError: if the operator does not determine it.
         """
         raise TypeError(
-            f"a {type(self).__name__} does not know the space that it acts on; take the structure Diagonal or Dense"
+            f"a {type(self).__name__} does not determine the space it acts on; use the structure Diagonal or Dense"
         )
 
     def spectrum(self) -> PyTree:
         """Returns the eigenvalues of S, in a tree of blocks.
 
         Raises:
-            TypeError: if they cannot be had.
+            TypeError: if the structure has no method for them.
         """
         raise TypeError(
-            f"the eigenvalues of a {type(self).__name__} are not known; take Dense, DenseBlocks or Diagonal"
+            f"the eigenvalues of a {type(self).__name__} are not available; use Dense, DenseBlocks or Diagonal"
         )
 
     def logdet_plus(self, precision: PyTree, like: Params, spectrum: PyTree = None) -> Array:
@@ -153,13 +153,13 @@ class Operator(Protocol):
         Args:
             precision: δ, a tree of numbers and arrays that is a prefix of the space.
             like: a vector of the space.
-            spectrum: what `spectrum` returns; where it is given, and the eigenvectors do not depend on δ, nothing is
+            spectrum: the result of `spectrum`. If it is given, and the eigenvectors do not depend on δ, nothing is
                 factored.
         """
         return self.add_diagonal(tree.broadcast(precision, like)).logdet(like)
 
     def preconditioner(self, like: Params) -> Operator:
-        """Returns S factored, or, where solves are still not cheap, an approximation of S with cheap solves."""
+        """Returns the factored S, or an approximation of S with cheap solves where those of the factored S are not."""
         return self.factored()
 
     def tangent_covariance(self, jacobian: Params, marginal: bool) -> Array:
@@ -188,8 +188,8 @@ class Operator(Protocol):
 
         Args:
             features: φ, `[rows, in]`, the bias's one first.
-            outputs: how many there are.
-            marginal: whether variances are enough; they are also what operators without correlations of outputs return.
+            outputs: the number of outputs.
+            marginal: whether variances are enough. Operators without correlations of outputs always return variances.
         """
         return None
 
@@ -197,16 +197,16 @@ class Operator(Protocol):
         """Returns S⁻¹ of one layer's weights: bases of inputs and outputs, and its eigenvalues in them, `[in, out]`.
 
         Args:
-            outputs: how many outputs the layer has.
+            outputs: the number of outputs of the layer.
             outputs_first: whether the kernel's coordinates run over the outputs first.
 
         Returns:
-            The three, a basis None where it is the coordinates' own; None for an operator of no such form.
+            The three, with None for a basis that is the standard one; None for an operator without such a form.
         """
         return None
 
     def by_leaf(self, numbers: PyTree) -> list[tuple[Operator, list[int]]]:
-        """Returns the operators that S falls apart into, each with the numbers of its leaves.
+        """Returns the operators on independent parts of the space, each with the numbers of its leaves.
 
         Args:
             numbers: a tree like the space, with the leaves' numbers.
@@ -214,15 +214,15 @@ class Operator(Protocol):
         return [(self, jax.tree.leaves(numbers))]
 
     def renewed(self) -> Operator:
-        """Returns the operator with factors that are of its own curvature; itself, unless it may put them off."""
+        """Returns the operator with up-to-date factors; itself, unless it factors only at some steps."""
         return self
 
     def finish(self, count: Number) -> Operator:
-        """Returns the curvature a row, of sums over so many rows; for operators that are linear in their leaves."""
+        """Returns the curvature per row from sums over so many rows, for operators linear in their leaves."""
         return jax.tree.map(lambda leaf: leaf / jnp.asarray(count, leaf.dtype), self)
 
     def averaged(self) -> Operator:
-        """Returns the average of operators that are stacked along a leading axis of every leaf."""
+        """Returns the average of operators stacked along a leading axis of every leaf."""
         return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), self)
 
 
@@ -240,7 +240,7 @@ class Structure(Operator, Protocol):
         return jax.tree.map(jnp.add, self, other) if type(self) is type(other) else super().add(other)
 
     def add_diagonal(self, values: Params) -> Structure:
-        """Returns S plus what the structure keeps of a diagonal."""
+        """Returns S plus the part of a diagonal that the structure can represent."""
         return jax.tree.map(jnp.add, self, type(self).from_diagonal(values))
 
     @classmethod
@@ -267,27 +267,27 @@ class Structure(Operator, Protocol):
         """Returns Δ S⁻¹ Δ for an operator Δ of the same structure."""
         ...
 
-    # What makes N(m, S⁻¹) an exponential family: λ₂ = −S/2 pairs with T₂(θ) leaf by leaf.
+    # N(m, S⁻¹) is an exponential family: λ₂ = −S/2 pairs with T₂(θ) leaf by leaf.
 
     @classmethod
     def statistic(cls, theta: Params) -> Structure:
-        r"""Returns T₂(θ): \(\theta\theta^\top\), or as much of it as S knows."""
+        r"""Returns T₂(θ): the part of \(\theta\theta^\top\) that the structure of S represents."""
         ...
 
     def second_moment(self, like: Params) -> Structure:
-        r"""Returns \(E[T_2(\theta)]\) under N(0, S⁻¹); of such a moment, the precision S again."""
+        r"""Returns \(E[T_2(\theta)]\) under N(0, S⁻¹); applied to such a moment, it returns the precision S."""
         ...
 
 
 def _columns(function: Callable[[Params], Params], like: Params, rows: Array | None = None) -> Array:
-    """The matrix of a linear function, or its product with a matrix of which the columns are given as rows."""
+    """Returns the matrix of a linear function, or its product with a matrix whose columns are given as rows."""
     vector, unravel = tree.ravel(like)
     rows = jnp.eye(vector.size, dtype=vector.dtype) if rows is None else rows
     return jax.vmap(lambda row: tree.ravel(function(unravel(row)))[0], out_axes=1)(rows)
 
 
 def layer_shapes(like: Params) -> list[tuple[int, int]]:
-    """Returns inputs and outputs of every kernel, one more input for its bias."""
+    """Returns the numbers of inputs and outputs of every kernel, with one more input for its bias."""
     shapes = [np.shape(leaf) for leaf in jax.tree.leaves(like)]
     return [(math.prod(shape[:-1]) + 1, shape[-1]) for shape in shapes if len(shape) > 1]
 
@@ -299,7 +299,7 @@ def is_number(precision: PyTree) -> bool:
 
 def is_operator(node: object) -> bool:
     """Whether a node is an operator, as `isinstance(node, Operator)`."""
-    # Cached by class, since `isinstance` of a protocol takes a third of the time of a small prediction.
+    # Cached by class: `isinstance` of a protocol takes a third of the time of a small prediction.
     kind = type(node)
     if kind not in _KNOWN:
         _KNOWN[kind] = isinstance(node, Operator)

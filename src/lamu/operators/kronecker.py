@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-_WIDEST = 2048  # of a factor that is decomposed whole, once
+_WIDEST = 2048  # the widest factor of which a full eigendecomposition is computed once
 
 
 @record
@@ -46,10 +46,10 @@ class StaleFactors(Operator):
     every step, and factored every few steps, as in K-FAC.
 
     Attributes:
-        used: an operator that is factored.
-        fresh: the operator that moves.
-        moves: how many times it has moved.
-        rank: how many eigenvectors a factor keeps, where the operator offers the choice (`KroneckerBlocks`); None for
+        used: the factored operator.
+        fresh: the operator that is updated.
+        moves: the number of updates.
+        rank: the number of eigenvectors kept of a factor, where the operator supports it (`KroneckerBlocks`); None for
             all of them.
 
     Examples:
@@ -69,18 +69,18 @@ class StaleFactors(Operator):
 
     @classmethod
     def of(cls, operator: OperatorTree, rank: int | None = None) -> StaleFactors:
-        """Returns the operator, factored now, that has not moved."""
-        # A block that is its own factor would be here twice, and who gives a state away gives each buffer once.
+        """Returns the factored operator before the first update."""
+        # A block that is its own factor would be in the state twice, and a buffer can be donated only once.
         used = jax.tree.map(jnp.copy, _factored(operator, rank))
         return cls(used, operator, jnp.zeros((), jnp.int32), rank)
 
     def moved(self, fresh: OperatorTree, every: int) -> StaleFactors:
-        """Returns the operator after a move of the fresh one, factored where it is time.
+        """Returns the operator after an update of the fresh one, factored anew at some of the updates.
 
         Args:
-            fresh: where the fresh one moved to.
-            every: it is time at every such move; before the first of them at moves 1, 2, 4, 8, ..., because a young
-                operator changes fast.
+            fresh: the new operator.
+            every: the period of the factorisations, in updates. In the first period the operator changes fast and is
+                factored at updates 1, 2, 4, 8, ...
         """
         moves = self.moves + 1
         young = (moves < every) & ((moves & (moves - 1)) == 0)
@@ -90,10 +90,10 @@ class StaleFactors(Operator):
         return StaleFactors(used, fresh, moves, self.rank)
 
     def renewed(self) -> StaleFactors:
-        """Returns the operator with the fresh one in use, and all its eigenvectors where no factor is very wide.
+        """Returns the operator with the fresh one in use, with all eigenvectors unless a factor is very wide.
 
-        What is handed out at the end should be neither old nor cut: the mean of the eigenvalues left out would stand
-        for directions of which the data say nothing, and narrow the prior there.
+        The final result should be neither stale nor truncated: the mean of the omitted eigenvalues would replace those
+        of directions without information from the data, and narrow the prior there.
         """
         widest = max(max(jnp.shape(leaf), default=0) for leaf in jax.tree.leaves(self.fresh))
         rank = None if widest <= _WIDEST else self.rank
@@ -116,15 +116,15 @@ class StaleFactors(Operator):
         return self.used.trace_solve(other.used if isinstance(other, StaleFactors) else other, like)
 
     def scale(self, factor: Number) -> Operator:
-        """Returns factor · S, of the operator in use alone: what is scaled is a belief and moves no more."""
+        """Returns factor · S of the operator in use; a scaled operator belongs to a belief and is not updated."""
         return self.used.scale(factor)
 
     def add(self, other: Operator) -> Operator:
-        """Returns S + other, of the operator in use alone."""
+        """Returns S + other for the operator in use."""
         return self.used.add(other)
 
     def is_positive(self, like: Params) -> Array:
-        """Returns whether the operator in use is positive definite, and the rest no NaN."""
+        """Returns whether the operator in use is positive definite, and the fresh one has no NaN."""
         finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((self.fresh, self.moves))]
         return self.used.is_positive(like) & jnp.all(jnp.stack(finite))
 
@@ -144,7 +144,7 @@ class Expand:
     # Source: Grosse & Martens (2016); Eschenhagen et al. (2023), section 3.
 
     def view(self, inputs: Array, cotangents: Array) -> tuple[Array, Array]:
-        """Returns both as they are."""
+        """Returns both unchanged."""
         return inputs, cotangents
 
 
@@ -160,25 +160,25 @@ class Reduce:
     # Source: Eschenhagen et al. (2023), section 3.
 
     def view(self, inputs: Array, cotangents: Array) -> tuple[Array, Array]:
-        """Returns mean and sum over the positions."""
+        """Returns the mean and the sum over the positions."""
         return jnp.mean(inputs, axis=1, keepdims=True), jnp.sum(cotangents, axis=1, keepdims=True)
 
 
-# For a kernel V of shape `[in, out]` the operator \(A \otimes B\) maps V to \(A V B\), where A stands over the inputs
-# and B over the outputs. Any space of \(\mathrm{in} \cdot \mathrm{out}\) coordinates will do, in the order of
-# `lamu.tree.ravel`: a convolution's kernel `[height, width, in, out]`, where A stands over the patch, or the pair
-# `{"bias", "kernel"}`, where the bias comes first and A begins with the input that is always one. A network is a
-# `BlockDiagonal` of such operators, with `Dense` ones where a leaf has no product.
+# For a kernel V of shape `[in, out]` the operator \(A \otimes B\) maps V to \(A V B\), with A acting on the inputs and
+# B on the outputs. The space may be any of \(\mathrm{in} \cdot \mathrm{out}\) coordinates, in the order of
+# `lamu.tree.ravel`: a convolution's kernel `[height, width, in, out]`, where A acts on the patch, or the pair
+# `{"bias", "kernel"}`, where the bias is the first row and A has a constant input one. A network has a
+# `BlockDiagonal` of such operators, with `Dense` ones for leaves without factors.
 
 
 @record
 class Kronecker(Operator):
     r"""The operator \(S = A \otimes B + \delta I\).
 
-    Not linear in its leaves: the sum of two Kronecker products is none, so that the rule's step leaves the structure
-    and a stated projection must return. Only a multiple of the identity is added exactly. Solving, sampling and
-    determinants take the eigendecompositions of A and B, at a cost of \(\mathrm{in}^3 + \mathrm{out}^3\): use
-    `factored()` to pay once.
+    It is not linear in its leaves: the sum of two Kronecker products is in general not a Kronecker product, so that
+    the rule's step needs a projection back to the structure. Only a multiple of the identity is added exactly.
+    Solving, sampling and determinants compute the eigendecompositions of A and B, at a cost of
+    \(\mathrm{in}^3 + \mathrm{out}^3\): use `factored()` to pay once.
 
     Attributes:
         input_factor: A, symmetric, shape `[in, in]`.
@@ -238,12 +238,12 @@ class Kronecker(Operator):
         """Returns S plus a multiple of the identity (a `Scalar`), exactly.
 
         Raises:
-            TypeError: for any other operator, with which the sum is no Kronecker product.
+            TypeError: for any other operator, since the sum would not be a Kronecker product.
         """
         if not isinstance(other, Scalar):
             raise TypeError(
-                f"a Kronecker product plus a {type(other).__name__} is no Kronecker product; add a Scalar, or project "
-                "first"
+                f"a Kronecker product plus a {type(other).__name__} is not a Kronecker product; add a Scalar, or "
+                "project first"
             )
         value = other.value if isinstance(self.shift, float | int) else tree.cast(other.value, self.shift)
         return Kronecker(self.input_factor, self.output_factor, self.shift + value)
@@ -291,7 +291,7 @@ class KroneckerEigen(Eigenbasis):
         return tree.ravel(like)[1](jnp.ravel(diagonal))
 
     def sample(self, key: RandomKey, like: Params) -> Params:
-        """Returns a draw from N(0, S⁻¹): a normal one in the eigenbasis, at half the price of the symmetric root."""
+        """Returns a draw from N(0, S⁻¹) by a normal draw in the eigenbasis, at half the cost of the symmetric root."""
         noise = as_matrix(tree.normal(key, like), self.eigenvalues.shape)[0]
         rows = RowBlocks(like, self.eigenvalues.shape)
         return rows.back(self.input_basis, jax.lax.rsqrt(self.eigenvalues) * noise, self.output_basis)
@@ -306,7 +306,7 @@ class KroneckerEigen(Eigenbasis):
         return jnp.sum((jnp.outer(inputs, outputs) + tree.cast(other.shift, inverse)) * inverse)
 
     def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array:
-        """Returns the covariance of the outputs, the features rotated first."""
+        """Returns the covariance of the outputs, from the rotated features."""
         rotated = jnp.matmul(features, self.input_basis, precision=_EXACT) ** 2
         inner = jnp.matmul(rotated, 1 / self.eigenvalues, precision=_EXACT)
         basis = self.output_basis
@@ -315,13 +315,13 @@ class KroneckerEigen(Eigenbasis):
         return jnp.einsum("nj,kj,lj->nkl", inner, basis, basis, precision=_EXACT)
 
     def layer_inverse(self, outputs: int, outputs_first: bool) -> tuple[Array, Array, Array]:
-        """Returns the bases of inputs and outputs, and 1 / e between them."""
+        """Returns the bases of inputs and outputs, and 1 / e in these bases."""
         if outputs_first:
             return self.output_basis, self.input_basis, 1 / self.eigenvalues.T
         return self.input_basis, self.output_basis, 1 / self.eigenvalues
 
 
-# Accelerators shorten the factors of a float32 product unless told not to, and a rotated vector would show it.
+# By default accelerators round the operands of float32 products, which is visible in a rotated vector.
 _EXACT = jax.lax.Precision.HIGHEST
 
 
@@ -331,7 +331,7 @@ def between(left: Array, matrix: Array, right: Array) -> Array:
 
 
 def as_matrix(v: Params, shape: tuple[int, ...]) -> tuple[Array, Callable[[Array], Params]]:
-    """Returns a vector of the space as a matrix `[in, out]`, and the function that takes such a matrix back."""
+    """Returns a vector of the space as a matrix `[in, out]`, and the inverse function."""
     vector, unravel = tree.ravel(v)
     if vector.size != shape[0] * shape[1]:
         raise ValueError(
@@ -342,13 +342,13 @@ def as_matrix(v: Params, shape: tuple[int, ...]) -> tuple[Array, Callable[[Array
 
 
 class RowBlocks:
-    """A vector of the space as a matrix `[in, out]`, in the blocks of rows that its leaves are."""
+    """A vector of the space as a matrix `[in, out]`, in blocks of rows, one a leaf."""
 
-    # A kernel and its bias need not be copied into one matrix, and out of it again, to be multiplied: on a processor
-    # the copies cost more than the thin products.
+    # Avoids to copy a kernel and its bias into one matrix and back for a product: on CPUs the copies cost more than the
+    # thin products.
 
     def __init__(self, v: Params, shape: tuple[int, ...]) -> None:
-        """Finds the blocks; one, which is a copy, where a leaf is no whole number of rows."""
+        """Finds the blocks; one copied block where a leaf does not consist of full rows."""
         leaves, structure = jax.tree.flatten(v)
         self.blocks: list[Array]
         rows, size = shape
@@ -367,7 +367,7 @@ class RowBlocks:
         return jnp.matmul(reduce(jnp.add, inner), right, precision=_EXACT)
 
     def back(self, left: Array, middle: Array, right: Array, factor: Number | None = None) -> Params:
-        """Returns L M Rᵀ, plus a factor times V where one is given, as a vector of the space."""
+        """Returns L M Rᵀ as a vector of the space, plus factor times V where a factor is given."""
         found = [between(part, middle, right.T) for part in self._parts(left)]
         if factor is not None:
             found = [factor * block + each for block, each in zip(self.blocks, found, strict=True)]
@@ -379,9 +379,9 @@ class RowBlocks:
 
 
 def _eigh(factor: Array) -> tuple[Array, Array]:
-    """The eigenvalues and eigenvectors of a factor."""
-    # A factor of a few examples is singular, and rounding then makes some of its eigenvalues slightly negative. Times
-    # the other factor these could outweigh a small shift: within the error of the decomposition they are zeros.
+    """Returns the eigenvalues and eigenvectors of a factor."""
+    # A factor of few examples is singular, and rounding makes some of its eigenvalues slightly negative. Multiplied by
+    # the other factor they could exceed a small shift, so eigenvalues within the decomposition's error are set to zero.
     eigenvalues, basis = jnp.linalg.eigh((factor + factor.T) / 2)
     error = factor.shape[0] * jnp.finfo(eigenvalues.dtype).eps * jnp.max(jnp.abs(eigenvalues))
     return jnp.where((eigenvalues < 0) & (eigenvalues >= -error), jnp.zeros_like(eigenvalues), eigenvalues), basis
@@ -391,9 +391,9 @@ def _eigh(factor: Array) -> tuple[Array, Array]:
 class KroneckerLeading(Eigenbasis):
     r"""The operator \(S = c I + (P \otimes Q)\, \mathrm{diag}(e - c)\, (P \otimes Q)^\top\), with orthonormal columns.
 
-    Not linear in its leaves. With all columns it is `KroneckerEigen`; with r and s of them a solve or a draw takes
-    \(2\, \mathrm{in} \cdot \mathrm{out} (r + s)\) products or less, where that takes \(2\, \mathrm{in} \cdot
-    \mathrm{out} (\mathrm{in} + \mathrm{out})\).
+    It is not linear in its leaves. With all columns it equals `KroneckerEigen`, whose solves and draws take
+    \(2\, \mathrm{in} \cdot \mathrm{out} (\mathrm{in} + \mathrm{out})\) products; with r and s columns they take
+    \(2\, \mathrm{in} \cdot \mathrm{out} (r + s)\) or fewer.
 
     Attributes:
         input_basis: P, shape `[in, r]`.
@@ -444,11 +444,11 @@ class KroneckerLeading(Eigenbasis):
         return total / self.rest + jnp.sum((jnp.outer(*inner) + shift) * extra)
 
     def spectrum(self) -> tuple[Array, Array]:
-        """Returns e, and c."""
+        """Returns e and c."""
         return self.eigenvalues, self.rest
 
     def is_positive(self, like: Params) -> Array:
-        """Returns whether every eigenvalue is positive, and no basis a NaN."""
+        """Returns whether every eigenvalue is positive and the bases have no NaN."""
         return super().is_positive(like) & (self.rest > 0)
 
 
@@ -457,14 +457,14 @@ def leading(
 ) -> KroneckerEigen | KroneckerLeading:
     r"""Returns a Kronecker product with the leading `rank` eigenvectors of each factor, factored.
 
-    All other eigenvalues become their mean, so that the trace stays. The operator itself where no factor is wider than
-    the rank. The eigenvectors are found by subspace iteration, for a few products and no decomposition of a matrix much
-    wider than the rank: closely, where the spectrum falls.
+    All other eigenvalues are replaced by their mean, which preserves the trace. If no factor is wider than the rank,
+    the operator itself is factored. The eigenvectors are approximated by subspace iteration, which takes a few products
+    and no decomposition of a matrix much wider than the rank; the error is small for a decaying spectrum.
 
     Args:
         operator: the product, of positive semi-definite factors.
-        rank: how many eigenvectors of each factor, one or more.
-        near: what this returned of factors of a little earlier, where the search begins; random columns where None.
+        rank: the number of eigenvectors of each factor, one or more.
+        near: the result for earlier factors, from which the iteration starts; random columns where None.
 
     Source: Rutishauser (1970); Halko, Martinsson & Tropp (2011), algorithm 4.4.
 
@@ -487,15 +487,15 @@ def leading(
     return KroneckerLeading(first, second, eigenvalues + shift, left + shift)
 
 
-# Layers are told from the tree alone: a pair `{"bias", "kernel"}` is one, and so is any other leaf of two axes or more;
-# the last axis stands for the outputs. All else is diagonal.
+# Layers are determined from the tree alone: a pair `{"bias", "kernel"}` is a layer, and so is any other leaf of two or
+# more axes, the last of which is that of the outputs. All other leaves get a diagonal.
 
 
 @record
 class KroneckerBlocks(BlockDiagonal):
     r"""A Kronecker product plus a multiple of the identity for each layer, and a diagonal for every other leaf.
 
-    Of a diagonal that is added, a layer keeps the mean over its coordinates: exact for a prior of one scale a layer.
+    If a diagonal is added, each layer adds its mean over the layer: exact for a prior with one scale a layer.
 
     Attributes:
         blocks: a tree of `Kronecker` and `Diagonal`, a prefix of the space.
@@ -518,8 +518,8 @@ class KroneckerBlocks(BlockDiagonal):
         """Returns the operator factored, with no more than `rank` eigenvectors of each factor (see `leading`).
 
         Args:
-            rank: how many.
-            near: what this returned of factors of a little earlier.
+            rank: the number of eigenvectors.
+            near: the result for earlier factors.
         """
 
         def of(block: Operator, near: Any = None) -> Operator:
@@ -533,10 +533,9 @@ class KroneckerFactored:
     """The structure of a Kronecker-factored precision: a `Kronecker` block a layer, a `Diagonal` for other leaves.
 
     Attributes:
-        diagonal: a path pattern, or several, of leaves that get a diagonal whatever they are, for instance
-            `"embedding/*"`.
-        rank: how many eigenvectors of each factor are kept (`leading`); None for all.
-        sharing: what becomes of the positions at which a kernel is used: `Expand()` or `Reduce()`.
+        diagonal: a path pattern, or several, of leaves that always get a diagonal, for instance `"embedding/*"`.
+        rank: the number of eigenvectors kept of each factor (`leading`); None for all.
+        sharing: how the positions at which a kernel is used are combined: `Expand()` or `Reduce()`.
 
     Raises:
         ValueError: for a rank that is not a positive integer.
@@ -567,7 +566,7 @@ class KroneckerFactored:
         return "Kronecker"
 
     def apart(self, like: Params) -> list[int]:
-        """Returns the leaves that the patterns name, by number.
+        """Returns the numbers of the leaves that match the patterns.
 
         Raises:
             ValueError: if a pattern matches no leaf.
@@ -577,7 +576,7 @@ class KroneckerFactored:
         return [i for i, path in enumerate(paths) if any(tree.matches(path, each) for each in self.diagonal)]
 
     def numbers_held(self, like: Params) -> int:
-        """Returns how many numbers the factors and the diagonals of such a precision are.
+        """Returns the number of values in the factors and the diagonals of such a precision.
 
         Args:
             like: a vector of the space, or its shapes.
@@ -585,7 +584,7 @@ class KroneckerFactored:
         return sum(rows**2 + columns**2 for rows, columns in layer_shapes(like)) + Diagonal.numbers_held(like)
 
     def from_diagonal(self, diagonal: Params) -> StaleFactors:
-        """Returns the operator without curvature: the mean of the diagonal a layer, for its shift."""
+        """Returns the operator without curvature, with the mean of each layer's diagonal as its shift."""
         apart = self.apart(diagonal)
         leaves, structure = jax.tree.flatten(diagonal)
         marked = structure.unflatten([_Leaf(leaf, number in apart) for number, leaf in enumerate(leaves)])
@@ -594,12 +593,12 @@ class KroneckerFactored:
 
 
 def by_factors(structure: Any) -> TypeGuard[KroneckerFactored]:
-    """Returns whether a structure is one of Kronecker factors."""
+    """Returns whether a structure has Kronecker factors."""
     return isinstance(structure, KroneckerFactored)
 
 
 class _Leaf:
-    """A leaf, and whether it stays out of the layers."""
+    """A leaf, and whether it is excluded from the layers."""
 
     def __init__(self, value: PyTree, apart: bool) -> None:
         self.value, self.apart = value, apart

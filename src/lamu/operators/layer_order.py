@@ -1,7 +1,7 @@
-"""An operator of a layer whose kernel is stored as `[out, in]`, as PyTorch and Equinox store it."""
+"""An operator of a layer whose kernel is stored as `[out, in]`, as in PyTorch and Equinox."""
 
-# Operators of a layer (`Kronecker`, `OutputEigen`) take its weights as a matrix `[in, out]`, row by row, with the bias
-# as the first input. In the order of a kernel `[out, in]` and a separate bias, such an operator is no Kronecker
+# Operators of a layer (`Kronecker`, `OutputEigen`) act on its weights as a matrix `[in, out]`, row by row, with the
+# bias as the first input. In the order of a kernel `[out, in]` and a separate bias such an operator is not a Kronecker
 # product.
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["LayerOrder", "layer_matrix", "permutation"]
 
 
 def layer_matrix(layer: Params, outputs_first: bool) -> tuple[Array, Callable[[Array], Params]]:
-    """Returns a layer's weights as a matrix `[in, out]`, the bias its first row and the function that takes it back."""
+    """Returns a layer's weights as a matrix `[in, out]` with the bias as first row, and the inverse function."""
     leaves, structure = jax.tree.flatten(layer)
     kernel_at = max(range(len(leaves)), key=lambda index: leaves[index].ndim)
     kernel, biases = leaves[kernel_at], [leaf for index, leaf in enumerate(leaves) if index != kernel_at]
@@ -38,7 +38,7 @@ def layer_matrix(layer: Params, outputs_first: bool) -> tuple[Array, Callable[[A
 
 
 def permutation(layer: Params, outputs_first: bool) -> Array:
-    """Returns for each coordinate of `tree.ravel(layer)` its number in the matrix of the layer, row by row."""
+    """Returns for each coordinate of `tree.ravel(layer)` its index in the layer's matrix, row by row."""
     matrix, back = layer_matrix(layer, outputs_first)
     numbers = jax.tree.leaves(back(jnp.arange(matrix.size).reshape(matrix.shape)))
     return jnp.concatenate([jnp.ravel(leaf) for leaf in numbers])
@@ -46,7 +46,7 @@ def permutation(layer: Params, outputs_first: bool) -> Array:
 
 @record
 class LayerOrder(Operator):
-    """The operator `base` on the weights of a layer in the order that they are stored in."""
+    """The operator `base` on the weights of a layer in their stored order."""
 
     base: OperatorTree  # the operator on the matrix `[in, out]` of the layer (`layer_matrix`)
     outputs_first: bool = static()  # whether the kernel's coordinates run over the outputs first
@@ -55,14 +55,14 @@ class LayerOrder(Operator):
 
     @property
     def per_output(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        # That of the operator on the matrix.
+        # The value of the operator on the matrix.
         return self.base.per_output
 
     def matvec(self, v: Params) -> Params:
         return self._on(self.base.matvec, v)
 
     def factored(self) -> LayerOrder:
-        # Returns the operator with its factors made.
+        # Returns the factored operator.
         return self._with(self.base.factored())
 
     def for_features(self) -> LayerOrder:
@@ -109,7 +109,7 @@ class LayerOrder(Operator):
         raise TypeError(f"a LayerOrder cannot hold its sum with a {type(other).__name__}; add them as Dense")
 
     def add_diagonal(self, values: Params) -> LayerOrder:
-        # Returns S plus what the operator can hold of a diagonal.
+        # Returns S plus the part of a diagonal that the operator can represent.
         return self._with(self.base.add_diagonal(self._matrix(values)))
 
     def spectrum(self) -> PyTree:
@@ -119,7 +119,7 @@ class LayerOrder(Operator):
         return self.base.is_positive(self._matrix(like))
 
     def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array | None:
-        # Returns that of the operator on the matrix: features know no order of weights.
+        # Returns that of the operator on the matrix, since features do not depend on the order of the weights.
         return self.base.feature_covariance(features, outputs, marginal)
 
     def layer_inverse(self, outputs: int, outputs_first: bool) -> tuple[Array | None, Array | None, Array] | None:

@@ -1,4 +1,4 @@
-"""A few directions and a diagonal: correlations at a cost that grows with the rank, not with the dimension squared."""
+"""Low rank plus diagonal: correlations at a cost linear in the dimension."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ __all__ = ["LowRank", "LowRankCovariance", "LowRankEigen", "LowRankStructure"]
 class LowRank(Operator):
     r"""The operator \(S = U U^\top + \mathrm{diag}(d)\), with as many columns U as its rank L.
 
-    Not linear in its leaves: a sum of two has the sum of their ranks (`add`), from which `toward` returns to L.
-    Solving, sampling and determinants cost \(O(D L^2)\) once and \(O(D L)\) after `factored()`; they need every d
-    positive.
+    It is not linear in its leaves: the rank of a sum is the sum of the ranks (`add`), which `toward` compresses to L.
+    Solving, sampling and determinants cost \(O(D L^2)\) once and \(O(D L)\) after `factored()`; they need positive d.
 
     Attributes:
-        root: U, a vector of the space with an axis in front: leaves `[rank, ...]`.
+        root: U, leaves `[rank, ...]` like a vector of the space with a leading axis.
         values: d, a vector of the space.
 
     Source:
@@ -44,7 +43,7 @@ class LowRank(Operator):
     values: Params
 
     def __post_init__(self) -> None:
-        """Checks that the columns are vectors of the space of d, all leaves with the same number of them."""
+        """Checks that the columns are vectors of the space of d, with the same number in all leaves."""
         if jax.tree.structure(self.root) != jax.tree.structure(self.values):
             raise ValueError("root and values must be trees of one structure; stack the columns in front of every leaf")
         shapes = [(jnp.shape(u), jnp.shape(d)) for u, d in _pairs(self.root, self.values)]
@@ -70,10 +69,10 @@ class LowRank(Operator):
         return tree.add(_combine(self.root, _products(self.root, v)), jax.tree.map(jnp.multiply, self.values, v))
 
     def factored(self) -> LowRankEigen:
-        r"""Returns an equal operator whose columns the eigenvectors of \(U^\top D^{-1} U\) have rotated.
+        r"""Returns an equal operator with columns rotated by the eigenvectors of \(U^\top D^{-1} U\).
 
-        The eigenvalues are measured on the rotated columns, where a small one beside a large one keeps its digits. An
-        eigenvector's sign is anybody's choice: here a column's sum is not negative.
+        The eigenvalues are computed from the rotated columns, so that a small one keeps its relative precision beside a
+        large one. The sign of an eigenvector is arbitrary; here every column's sum is nonnegative.
         """
         gram = _between(self.root, self.root, jax.tree.map(jnp.reciprocal, self.values))
         basis = jnp.linalg.eigh((gram + gram.T) / 2)[1]
@@ -90,27 +89,27 @@ class LowRank(Operator):
         return self.factored().trace_solve(other, like)
 
     def scale(self, factor: Number) -> LowRank:
-        """Returns factor · S, for a factor that is not negative."""
+        """Returns factor · S, for a nonnegative factor."""
         return LowRank(_scale_root(self.root, factor), tree.scale(self.values, factor))
 
     def add(self, other: Operator) -> LowRank:
-        """Returns S plus a LowRank, Diagonal or Scalar, exactly: the columns of both side by side, ranks added."""
+        """Returns S plus a LowRank, Diagonal or Scalar, exactly: the columns are concatenated and the ranks add."""
         if isinstance(other, LowRank):
             both = jax.tree.map(lambda u, w: jnp.concatenate([u, w]), self.root, other.root)
             return LowRank(both, tree.add(self.values, other.values))
         if other.is_diagonal:
             return LowRank(self.root, tree.add(self.values, other.diagonal(self.values)))
         raise TypeError(
-            f"a {type(other).__name__} is no low rank plus a diagonal; add a LowRank, a Diagonal or a Scalar"
+            f"a {type(other).__name__} is not a low rank plus a diagonal; add a LowRank, a Diagonal or a Scalar"
         )
 
     def spectrum(self) -> Array:
-        """Returns the eigenvalues of U Uᵀ, `[rank]`: those of S that are not zero, where d is."""
+        """Returns the eigenvalues of U Uᵀ, `[rank]`: the nonzero ones of S where d is zero."""
         flat = jax.vmap(lambda u: tree.ravel(u)[0])(self.root)
         return jnp.linalg.eigvalsh(flat @ flat.T)
 
     def logdet_plus(self, precision: PyTree, like: Params, spectrum: PyTree = None) -> Array:
-        """Returns log det(S + Δ): for a d of zeros and one number by the eigenvalues, else by a factorisation."""
+        """Returns log det(S + Δ): by the eigenvalues where d is zero and Δ one number, else by a factorisation."""
         if spectrum is None or not is_number(precision):
             return super().logdet_plus(precision, like)
         number = jnp.asarray(precision, spectrum.dtype)
@@ -118,7 +117,7 @@ class LowRank(Operator):
         return jnp.sum(jnp.log(spectrum + number)) + others * jnp.log(number)
 
     def toward(self, other: LowRank | LowRankEigen, rate: Number) -> LowRank:
-        r"""Returns \((1 - \rho) S + \rho\,\mathrm{other}\), compressed to the rank of S, in one go.
+        r"""Returns \((1 - \rho) S + \rho\,\mathrm{other}\), compressed to the rank of S.
 
         Args:
             other: of any rank.
@@ -128,9 +127,9 @@ class LowRank(Operator):
         return _compressed([self.root, other.root], [1 - rate, rate], values, self.rank)
 
     def averaged(self) -> LowRank:
-        """Returns the mean of operators that are stacked along an axis in front of all leaves.
+        """Returns the mean of operators stacked along a leading axis of every leaf.
 
-        It is exact: the columns of all of them side by side, so that n of them have n times the rank.
+        The mean is exact: the columns are concatenated, so that the mean of n operators has n times the rank.
         """
         count = jax.tree.leaves(self.values)[0].shape[0]
         aside = lambda u: u.reshape(-1, *u.shape[2:]) * jnp.sqrt(jnp.asarray(1 / count, u.dtype))
@@ -145,7 +144,7 @@ class LowRank(Operator):
 
 @record
 class LowRankStructure:
-    r"""The structure of a precision that is a low rank plus a diagonal, of one rank.
+    r"""The structure of low-rank plus diagonal precisions of a given rank.
 
     Attributes:
         rank: L, the number of columns.
@@ -172,7 +171,7 @@ class LowRankStructure:
         return f"low-rank ({self.rank}) plus diagonal"
 
     def numbers_held(self, like: Params) -> int:
-        """Returns the size of the vectors that Lanczos's method and the columns take.
+        """Returns the number of values in the vectors of Lanczos's method and in the columns.
 
         Args:
             like: a vector of the space, or its shapes.
@@ -239,7 +238,8 @@ class LowRankEigen(Operator):
     def variance(self, like: Params) -> Params:
         """Returns the diagonal of S⁻¹.
 
-        Where a column dwarfs d the difference loses digits; the inverse of the diagonal of S is a bound from below.
+        The difference loses digits where a column is much larger than d, so that it is bounded below by the inverse of
+        the diagonal of S.
         """
 
         def leaf(u: Array, d: Array) -> Array:
@@ -250,7 +250,7 @@ class LowRankEigen(Operator):
         return jax.tree.map(leaf, self.root, self.values)
 
     def trace_solve(self, other: Operator, like: Params) -> Array:
-        """Returns tr(S⁻¹ other), by one product with the other a column."""
+        """Returns tr(S⁻¹ other), by one product with the other per column."""
         columns = jax.tree.map(lambda u, d: u / d[None], self.root, self.values)
         forms = jax.vmap(lambda u: tree.dot(u, other.matvec(u)))(columns)
         inverse = jax.tree.map(jnp.reciprocal, self.values)
@@ -265,24 +265,24 @@ class LowRankEigen(Operator):
         return jnp.all(self.eigenvalues >= 0) & LowRank(self.root, self.values).is_positive(like)
 
 
-# Accelerators shorten the factors of a float32 product unless told not to.
+# By default accelerators round the operands of float32 products.
 _EXACT = jax.lax.Precision.HIGHEST
-# Columns that are rotated in one loop, every sum written out; compiling grows with their square.
+# The most columns that are rotated in one loop with unrolled sums; compile time grows with their square.
 _WRITTEN_OUT = 24
 
 
 def _products(root: Params, v: Params) -> Array:
-    """Uᵀ v, shape `[rank]`."""
+    """Returns Uᵀ v, shape `[rank]`."""
     return reduce(jnp.add, [jnp.tensordot(u, x, axes=x.ndim, precision=_EXACT) for u, x in _pairs(root, v)])
 
 
 def _combine(root: Params, coefficients: Array) -> Params:
-    """U c, a vector of the space."""
+    """Returns U c, a vector of the space."""
     return jax.tree.map(lambda u: jnp.tensordot(coefficients.astype(u.dtype), u, axes=1, precision=_EXACT), root)
 
 
 def _between(one: Params, other: Params, weights: Params | None = None) -> Array:
-    """Uᵀ diag(w) V, a column at a time: a processor is slow at products of two matrices this thin."""
+    """Returns Uᵀ diag(w) V, a column at a time, since CPUs are slow at products of such thin matrices."""
     # Shape `[rank, rank]`.
     if jax.tree.leaves(other)[0].shape[0] > _WRITTEN_OUT:
         other = other if weights is None else jax.tree.map(lambda v, w: v * w[None], other, weights)
@@ -297,13 +297,13 @@ def _between(one: Params, other: Params, weights: Params | None = None) -> Array
 
 
 def _squares(u: Array) -> Array:
-    """The sum of the columns' squares, coordinate by coordinate."""
-    # Term by term: a processor takes a hundred times longer for a reduction over the slowest axis.
+    """Returns the sum of the columns' squares, coordinate by coordinate."""
+    # Term by term: CPUs take a hundred times longer for a reduction over the outermost axis.
     return reduce(jnp.add, [u[k] * u[k] for k in range(u.shape[0])], jnp.zeros_like(u, shape=u.shape[1:]))
 
 
 def _compressed(groups: list[Params], weights: list[Number], values: Params, rank: int) -> LowRank:
-    """The leading directions of the weighted sum of all groups' U Uᵀ; what the others held goes to the diagonal."""
+    """Returns the leading directions of the weighted sum of U Uᵀ; the remainder is added to the diagonal."""
     sizes = [jax.tree.leaves(group)[0].shape[0] for group in groups]
     known = {(i, j): _between(groups[i], groups[j]) for i in range(len(groups)) for j in range(i + 1)}
     indices = range(len(groups))
@@ -315,7 +315,7 @@ def _compressed(groups: list[Params], weights: list[Number], values: Params, ran
     dropped, starts = sum(sizes) - rank, [sum(sizes[:i]) for i in range(len(sizes))]
 
     def column(parts: tuple[Array, ...], index: int) -> Array:
-        """One of the rotated columns of a leaf, a sum of products that becomes one loop."""
+        """Returns one of the rotated columns of a leaf, as a sum of products that XLA fuses into one loop."""
         terms = [
             part[k] * basis[start + k, index].astype(part.dtype)
             for part, start in zip(parts, starts, strict=True)
@@ -324,7 +324,7 @@ def _compressed(groups: list[Params], weights: list[Number], values: Params, ran
         return reduce(jnp.add, terms)
 
     def rotated(parts: tuple[Array, ...], by: Array) -> Array:
-        """The rotated columns that belong to some rows of the basis's transpose, or one of them."""
+        """Returns the rotated columns for some rows of the transposed basis, or for one row."""
         shares = zip(parts, jnp.split(by, starts[1:], axis=-1), strict=True)
         return reduce(jnp.add, [jnp.tensordot(b.astype(u.dtype), u, axes=1, precision=_EXACT) for u, b in shares])
 
@@ -339,13 +339,13 @@ def _compressed(groups: list[Params], weights: list[Number], values: Params, ran
             return jax.lax.scan(lambda d, by: (d + rotated(parts, by) ** 2, None), d, basis.T[:dropped])[0]
         return reduce(jnp.add, [column(parts, index) ** 2 for index in range(dropped)], d)
 
-    # Whoever reads the columns next must not make them again, once for every use.
+    # optimization_barrier: otherwise XLA recomputes the rotated columns at every use.
     columns, values = jax.lax.optimization_barrier((jax.tree.map(kept, *groups), jax.tree.map(held, values, *groups)))
     return LowRank(columns, values)
 
 
 def _rotate(root: Params, basis: Array) -> Params:
-    """U Q for the columns of an orthogonal Q, which leaves U Uᵀ as it was."""
+    """Returns U Q for an orthogonal Q, which does not change U Uᵀ."""
     return jax.tree.map(lambda u: jnp.tensordot(basis.T.astype(u.dtype), u, axes=1, precision=_EXACT), root)
 
 
@@ -361,12 +361,12 @@ def _pairs(a: Params, b: Params) -> list[tuple[Array, Array]]:
 class LowRankCovariance(Operator):
     r"""The operator \(S = C^{-1}\) for a covariance \(C = U U^\top + \mathrm{diag}(d)\).
 
-    `LowRank` holds a precision of this form; here it is the covariance, whose precision has a minus sign in it
-    (Woodbury) and is none of that form. Solving is a product with C, \(O(D L)\); products with S, determinants and
-    draws cost \(O(D L^2)\) once and \(O(D L)\) after `factored()`.
+    `LowRank` is a precision of this form. Here the covariance has the form, and the precision does not: by Woodbury's
+    identity its low-rank term is subtracted. Solving is a product with C, \(O(D L)\); products with S, determinants
+    and draws cost \(O(D L^2)\) once and \(O(D L)\) after `factored()`.
 
     Attributes:
-        covariance: C, a `LowRank`, every d positive; `factored()` keeps its eigenvalues too.
+        covariance: C, a `LowRank` with positive d; `factored()` also stores its eigenvalues.
 
     Source: Maddox, Garipov, Izmailov, Vetrov & Wilson (2019), equation 1.
 
@@ -381,7 +381,7 @@ class LowRankCovariance(Operator):
     covariance: LowRank | LowRankEigen
 
     def matvec(self, v: Params) -> Params:
-        """Returns S v, by the identity of Woodbury."""
+        """Returns S v, by Woodbury's identity."""
         return self.covariance.solve(v)
 
     def solve(self, v: Params) -> Params:
@@ -391,13 +391,13 @@ class LowRankCovariance(Operator):
     def inverse_root(self, z: Params) -> Params:
         r"""Returns R z with R Rᵀ = C, \(R = D^{1/2} (I + W W^\top)^{1/2}\) for \(W = D^{-1/2} U\).
 
-        It is \(C\) times the root of \(C^{-1}\) that `LowRank` takes: \(C\, D^{-1/2} (I + W W^\top)^{-1/2}\).
+        It is \(C\) times the root of \(C^{-1}\) of `LowRank`: \(C\, D^{-1/2} (I + W W^\top)^{-1/2}\).
         """
         factored = self.covariance.factored()
         return factored.matvec(factored.inverse_root(z))
 
     def factored(self) -> LowRankCovariance:
-        """Returns an equal operator whose covariance knows its eigenvalues."""
+        """Returns an equal operator whose covariance has its eigenvalues."""
         return LowRankCovariance(self.covariance.factored())
 
     def logdet(self, like: Params) -> Array:
@@ -411,7 +411,7 @@ class LowRankCovariance(Operator):
         return self.covariance.diagonal(like)
 
     def trace_solve(self, other: Operator, like: Params) -> Array:
-        """Returns tr(C other), by one product with the other a column."""
+        """Returns tr(C other), by one product with the other per column."""
         forms = jax.vmap(lambda u: tree.dot(u, other.matvec(u)))(self.covariance.root)
         return tree.dot(self.covariance.values, other.diagonal(like)) + jnp.sum(forms)
 

@@ -1,4 +1,4 @@
-"""A precision that is never formed: solves by conjugate gradients, draws by solves, determinants by Lanczos."""
+"""Matrix-free precisions: solves by conjugate gradients, draws by solves, determinants by Lanczos quadrature."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["MatrixFree", "MatrixFreeStructure", "eigenpairs", "lanczos", "quadra
 
 # \[ Q^\top S Q = T, \qquad T = \mathrm{tridiag}(\beta, \alpha, \beta), \qquad q_1 = v / \lVert v \rVert \]
 #
-# Every new vector is made orthogonal to all before it, twice, so that T is right to rounding. Where the space that v
-# reaches is exhausted, a fresh random vector continues: with as many steps as coordinates the decomposition is
-# complete, multiple eigenvalues included.
+# Every new vector is orthogonalised twice against all earlier ones, so that T is exact up to rounding. Where the Krylov
+# space of v is exhausted, the iteration continues with a random vector: with as many steps as coordinates the
+# decomposition is complete, including multiple eigenvalues.
 
 
 _EXACT = jax.lax.Precision.HIGHEST
@@ -80,7 +80,7 @@ def quadrature(
     product: Callable[[Params], Params], like: Params, probes: int, steps: int, key: RandomKey
 ) -> tuple[Array, Array]:
     r"""Returns nodes and weights, `[probes, steps]`, with \(\mathrm{tr} f(S) \approx \sum w f(\mathrm{nodes})\)."""
-    # For S + c I the nodes move by c, and no product is taken anew.
+    # For S + c I the nodes are shifted by c, without further products.
     #
     # Source: Ubaru, Chen & Saad (2017).
     vector, unravel = tree.ravel(like)
@@ -101,9 +101,9 @@ class MatrixFreeStructure:
 
     Attributes:
         tolerance: the residual at which a solve stops, relative to its right-hand side.
-        iterations: the most products that one solve takes.
-        probes: how many random vectors a determinant or a diagonal takes.
-        steps: how many products each of them takes.
+        iterations: the largest number of products in one solve.
+        probes: the number of random vectors for a determinant or a diagonal.
+        steps: the number of products for each of them.
 
     Raises:
         ValueError: for a number that is not positive.
@@ -124,7 +124,7 @@ class MatrixFreeStructure:
     def __post_init__(self) -> None:
         for name in ("tolerance", "iterations", "probes", "steps"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name}={getattr(self, name)!r} does no work; give a positive number")
+                raise ValueError(f"{name}={getattr(self, name)!r} must be a positive number")
 
     def numbers_held(self, like: Params) -> int:
         """Returns the size of the diagonal.
@@ -140,19 +140,19 @@ class MatrixFreeStructure:
 
 @record
 class MatrixFree(Operator):
-    r"""The operator \(S = c H + \mathrm{diag}(d)\), of which only products with H are known.
+    r"""The operator \(S = c H + \mathrm{diag}(d)\), given by products with H.
 
     Solves are preconditioned conjugate gradients; a draw solves for a draw from N(0, S); the determinant and the
-    diagonal of the inverse are stochastic estimates, with fixed random vectors. Not linear in its leaves.
+    diagonal of the inverse are stochastic estimates with fixed random vectors. It is not linear in its leaves.
 
     Attributes:
-        of: H, anything with `matvec` and `noise`.
-        held: the diagonal of H, which makes the preconditioner.
+        of: H, any object with `matvec` and `noise`.
+        held: the diagonal of H, for the preconditioner.
         factor: c.
         values: d, a vector of the space.
-        how: tolerance and numbers of probes.
-        nodes: the nodes of H's quadrature, where it was taken, `[probes, steps]`; None where not.
-        weights: their weights.
+        how: the tolerance and the numbers of iterations, probes and steps.
+        nodes: the nodes of H's quadrature, `[probes, steps]`; None before it is computed.
+        weights: the weights of the nodes.
 
     Source: Hestenes & Stiefel (1952); Papandreou & Yuille (2010), for the draws; Ubaru, Chen & Saad (2017).
 
@@ -180,7 +180,7 @@ class MatrixFree(Operator):
         return tree.add(own, self.of.matvec(v), self.factor)
 
     def factored(self) -> MatrixFree:
-        """Returns itself with the quadrature of H taken, from which the determinant follows for any d of one number."""
+        """Returns the operator with the quadrature of H, which gives the determinant for any constant d."""
         if self.nodes is not None:
             return self
         nodes, weights = self._quadrature(self.of.matvec)
@@ -193,7 +193,7 @@ class MatrixFree(Operator):
         return jax.scipy.sparse.linalg.cg(self.matvec, v, tol=how.tolerance, maxiter=how.iterations, M=precondition)[0]
 
     def inverse_root(self, z: Params) -> Params:
-        r"""Returns \(S^{-1/2} z\), in the space that Lanczos's method reaches from z."""
+        r"""Returns \(S^{-1/2} z\), in the Krylov space of z."""
         vector, unravel = tree.ravel(z)
         flat = tree.ravel(self._outer())[0]
         steps = min(self.how.iterations, vector.size)
@@ -232,7 +232,7 @@ class MatrixFree(Operator):
 
         keys = jax.random.split(jax.random.key(0), count)
         found = jax.lax.scan(add, tree.zeros_like(like), keys)[0]
-        # From below by the inverse of the diagonal, always.
+        # The inverse of the diagonal is a lower bound.
         return jax.tree.map(lambda v, d: jnp.maximum(v, 1 / d), found, self.diagonal(like))
 
     def scale(self, factor: Number) -> MatrixFree:
@@ -247,7 +247,7 @@ class MatrixFree(Operator):
         return MatrixFree(self.of, self.held, self.factor, values, self.how, self.nodes, self.weights)
 
     def spectrum(self) -> Array:
-        """Returns the nodes of H's quadrature, in the place of its eigenvalues."""
+        """Returns the nodes of H's quadrature, instead of its eigenvalues."""
         return self.factored().nodes
 
     def logdet_plus(self, precision: PyTree, like: Params, spectrum: PyTree = None) -> Array:
@@ -257,7 +257,7 @@ class MatrixFree(Operator):
             TypeError: for more than one number.
         """
         if not is_number(precision):
-            raise TypeError("a matrix-free evidence is a function of one precision for all weights; give a number")
+            raise TypeError("a matrix-free evidence needs one prior precision for all weights; give a number")
         known = self.factored()
         values = jnp.maximum(known.nodes, 0) * jnp.asarray(self.factor, known.nodes.dtype)
         return jnp.sum(known.weights * jnp.log(values + jnp.asarray(precision, values.dtype)))
@@ -266,7 +266,7 @@ class MatrixFree(Operator):
         return Diagonal(self.diagonal(like))
 
     def is_positive(self, like: Params) -> Array:
-        """Returns whether the diagonal that is added is positive, as H is known to be no less than zero."""
+        """Returns whether d is positive, since H is positive semi-definite."""
         return Diagonal(self.values).is_positive(like)
 
     def _outer(self) -> Params:
@@ -282,7 +282,7 @@ class MatrixFree(Operator):
         return quadrature(product, self.values, self.how.probes, steps, jax.random.key(0))
 
     def _one_value(self) -> Array | None:
-        """The number that d is everywhere, where that can be seen; None where not."""
+        """Returns the constant value of d; None where d is not constant or is traced."""
         vector = tree.ravel(self.values)[0]
         if isinstance(vector, Tracer):
             return None

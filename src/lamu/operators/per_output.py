@@ -1,8 +1,8 @@
-"""One operator an output: the structure of a last layer whose outputs know nothing of each other."""
+"""One operator for each output: the structure of a last layer with independent outputs."""
 
 # The space is that of a layer, a kernel `[in, out]` or a pair `{"bias", "kernel"}`, in the order of `lamu.tree.ravel`:
-# coordinate \((i, k)\) is weight i of output k, and no two outputs are coupled. With ten thousand outputs a Kronecker
-# product would need a matrix of their number squared; these need none.
+# coordinate \((i, k)\) is weight i of output k, and outputs are not coupled. A Kronecker product would need a square
+# matrix over the outputs, which is too large for ten thousand of them.
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _EXACT = jax.lax.Precision.HIGHEST
 class OutputBlocks(Operator):
     r"""A full matrix for each output of a layer, \(S = \bigoplus_k H_k\).
 
-    Linear in its leaf. Solving, sampling and determinants factor the matrices, at \(\mathrm{out} \cdot
+    It is linear in its leaf. Solving, sampling and determinants factor the matrices, at \(\mathrm{out} \cdot
     \mathrm{in}^3 / 3\): use `factored()` to pay once.
 
     Attributes:
-        matrices: H, `[out, in, in]`; the bias, where the layer has one, is the first of the inputs.
+        matrices: H, `[out, in, in]`; the first input is the bias, if the layer has one.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -93,7 +93,7 @@ class OutputBlocks(Operator):
 
 @record
 class OutputCholesky(Operator):
-    r"""The operator \(S = \bigoplus_k L_k L_k^\top\), with the factors held; `OutputBlocks.factored()` makes it.
+    r"""The operator \(S = \bigoplus_k L_k L_k^\top\), by its factors; `OutputBlocks.factored()` returns it.
 
     Attributes:
         roots: L, lower triangular, `[out, in, in]`.
@@ -133,7 +133,7 @@ class OutputCholesky(Operator):
 
     def variance(self, like: Params) -> Params:
         eye = jnp.eye(self.roots.shape[1], dtype=self.roots.dtype)
-        # One output after the other: the inverses of all of them need not be there at once.
+        # One output after the other, so that only one inverse is in memory at a time.
         one = lambda root: jnp.sum(solve_triangular(root, eye, lower=True) ** 2, axis=0)
         return tree.ravel(like)[1](jnp.ravel(jax.lax.map(one, self.roots).T))
 
@@ -141,12 +141,12 @@ class OutputCholesky(Operator):
         return OutputCholesky(self.roots * jnp.sqrt(jnp.asarray(factor, self.roots.dtype)))
 
     def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array:
-        """Returns the variances of the outputs, between which there is no covariance."""
+        """Returns the variances of the outputs, which are uncorrelated."""
         one = lambda root: jnp.sum(solve_triangular(root, features.T, lower=True) ** 2, axis=0)
         return jax.lax.map(one, self.roots).T
 
     def is_positive(self, like: Params) -> Array:
-        """Returns whether the factors exist: where one does not, it is NaN."""
+        """Returns whether all factors exist; otherwise some are NaN."""
         return jnp.all(jnp.diagonal(self.roots, axis1=1, axis2=2) > 0)
 
     def _each(self, function: Callable[[Array, Array], Array], v: Params) -> Params:
@@ -161,7 +161,7 @@ class OutputCholesky(Operator):
 class OutputEigen(Eigenbasis):
     r"""The operator \(S = \bigoplus_k P\, \mathrm{diag}(e_k)\, P^\top\): one basis for all outputs.
 
-    It is \(A \otimes \mathrm{diag}(b)\) and what is added to that on the diagonal, factored; it needs
+    It is the factored form of \(A \otimes \mathrm{diag}(b)\) plus a diagonal, and stores
     \(\mathrm{in}^2 + \mathrm{in} \cdot \mathrm{out}\) numbers.
 
     Attributes:
@@ -211,5 +211,5 @@ class OutputEigen(Eigenbasis):
         return sum(rows**2 + rows * columns for rows, columns in layer_shapes(like))
 
     def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array:
-        """Returns the variances of the outputs, between which there is no covariance."""
+        """Returns the variances of the outputs, which are uncorrelated."""
         return jnp.matmul(jnp.matmul(features, self.basis, precision=_EXACT) ** 2, 1 / self.eigenvalues)

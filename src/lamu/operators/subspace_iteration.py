@@ -1,13 +1,13 @@
-"""Leading eigenpairs of a positive matrix by subspace iteration, for a few products and no wide decomposition."""
+"""Leading eigenpairs of a positive matrix by subspace iteration, from a few products."""
 
 # \[ V \leftarrow \mathrm{orth}\big((A + \tau I)\, V\big) \quad \text{a few times}, \qquad
 #    V^\top A V = R\, \Theta\, R^\top, \qquad A \approx (V R)\, \Theta\, (V R)^\top \]
 #
-# With w columns the pair of eigenvalue \(\theta_k\) converges by the factor \(\theta_{w+1} / \theta_k\) an iteration,
-# from wherever it starts: columns near the leading eigenvectors, which an older matrix had, need one or two iterations.
-# The shift τ is of the order of rounding, and keeps the columns independent where A has a smaller rank than there are
-# columns. LAPACK's factorisation is used of small matrices alone: of others its threads wait for each other in a busy
-# loop, which on a machine with other work costs hundreds of times the factorisation.
+# With w columns the pair of eigenvalue \(\theta_k\) converges by the factor \(\theta_{w+1} / \theta_k\) an iteration.
+# From columns near the leading eigenvectors, such as those of an earlier matrix, one or two iterations suffice. The
+# shift τ is of the order of rounding errors, and keeps the columns independent where the rank of A is below their
+# number. LAPACK's factorisation is used for small matrices only: for larger ones its threads wait for each other in a
+# busy loop, which on a shared machine takes hundreds of times the time of the factorisation.
 #
 # Source: Rutishauser (1970); Halko, Martinsson & Tropp (2011), algorithm 4.4. Twice is enough: Giraud et al. (2005).
 
@@ -21,20 +21,20 @@ from lamu.typing import Array
 
 __all__ = ["COLUMNS_TO_SPARE", "iterated", "leading_eigenpairs", "orthonormal"]
 
-COLUMNS_TO_SPARE = 8  # beside those that are kept; Halko et al. (2011) take 5 to 10
-_COLD, _WARM = 3, 2  # iterations from random columns, and from known ones
-_ONE_THREAD = 9000  # numbers of a matrix that OpenBLAS multiplies with a vector by one thread, a few less
+COLUMNS_TO_SPARE = 8  # in addition to those that are kept; Halko et al. (2011) take 5 to 10
+_COLD, _WARM = 3, 2  # iterations from random columns, and from those of an earlier matrix
+_ONE_THREAD = 9000  # OpenBLAS multiplies matrices of up to about this many numbers with a vector in one thread
 
-# Accelerators shorten the factors of a float32 product unless told not to.
+# By default accelerators round the operands of float32 products.
 _EXACT = jax.lax.Precision.HIGHEST
 
 
 def orthonormal(columns: Array) -> Array:
-    """Returns orthonormal columns of the same spans, first to last; of large matrices by Gram and Schmidt, twice."""
+    """Returns orthonormal columns that span the same spaces in order; for large matrices by two Gram–Schmidt passes."""
     if columns.size <= _ONE_THREAD:
         return jnp.linalg.qr(columns)[0]
     rows = columns.T
-    # Of a column of zeros zeros remain.
+    # A column of zeros remains zero.
     least = jnp.finfo(columns.dtype).tiny
 
     def add(index: Array, basis: Array) -> Array:
@@ -51,7 +51,7 @@ def iterated(matrix: Array, start: Array, iterations: int) -> tuple[Array, Array
     """Returns Ritz values, ascending, and their vectors in the columns, from independent columns `[n, w]`."""
     n = matrix.shape[0]
     mean = jnp.trace(matrix) / n
-    # A of zeros has no scale: there the columns stay as they are.
+    # For A = 0 the scale is zero and the columns stay unchanged.
     scale = jnp.where(mean > 0, 1 / jnp.where(mean > 0, mean, 1), 0)
     shift = jnp.finfo(matrix.dtype).eps
 
@@ -67,8 +67,9 @@ def iterated(matrix: Array, start: Array, iterations: int) -> tuple[Array, Array
 
 def leading_eigenpairs(matrix: Array, rank: int, near: Array | None = None) -> tuple[Array, Array]:
     """Returns the leading eigenvalues of a positive matrix, ascending, and eigenvectors in the columns."""
-    # They are exact where the matrix is hardly wider than the rank. The search begins in `near`, orthonormal columns
-    # `[n, rank]` such as the eigenvectors of an older A, and in a few random ones, which find what has grown since.
+    # They are exact where the matrix is hardly wider than the rank. The iteration starts from `near`, orthonormal
+    # columns `[n, rank]` such as the eigenvectors of an earlier A, and from a few random columns, for directions that
+    # have grown.
     n = matrix.shape[0]
     rank = min(rank, n)
     if n <= rank + COLUMNS_TO_SPARE:

@@ -1,10 +1,10 @@
-"""Plots of calibration, uncertainty and models, drawn without global state (except plots of chains, by ArviZ).
+"""Plots of calibration, uncertainty, models and chains.
 
-Every function takes matplotlib's axes, or makes a figure where none are given, and returns the axes that it drew on:
-`axes.figure.savefig(path)` writes the picture. A picture of several panels takes and returns an array of axes, one a
-panel: `axes[0].figure.savefig(path)`.
+Every function draws on the given matplotlib axes, or on those of a new figure, and returns the axes:
+`axes.figure.savefig(path)` writes the picture. A picture with several panels takes and returns an array of axes, one
+a panel: `axes[0].figure.savefig(path)`. Matplotlib's global state is not used, except by the plots of chains (ArviZ).
 
-`lamu.plots.style.save_adaptive(axes.figure, "picture.svg")` writes a picture for light and dark pages.
+`lamu.plots.style.save_adaptive(axes.figure, "picture.svg")` writes a picture that suits light and dark pages.
 """
 
 from lamu.plots.chains import energy, trace

@@ -1,4 +1,4 @@
-"""Pictures of Markov chains, by ArviZ."""
+"""Plots of Markov chains, by ArviZ."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def trace(posterior: Any, name: str, axes: Axes = None) -> Axes:
         The axes; `axes.figure.savefig(path)` writes the picture.
 
     Raises:
-        TypeError: for a belief that is not made of draws.
-        ValueError: for a name that is none.
+        TypeError: for a belief that does not consist of draws.
+        ValueError: for an unknown name.
         ModuleNotFoundError: without the extra: `pip install "lamu[mcmc]"`.
 
     Examples:
@@ -44,7 +44,7 @@ def trace(posterior: Any, name: str, axes: Axes = None) -> Axes:
     import arviz as az
 
     axes = canvas(6.4, 2.8).subplots() if axes is None else axes
-    aside = canvas(1.0, 1.0).subplots()  # for the densities that ArviZ draws beside the chains
+    aside = canvas(1.0, 1.0).subplots()  # for the densities that ArviZ draws next to the chains
     with _quietly():
         az.plot_trace(data, var_names=[name], axes=np.array([[aside, axes]]), compact=True, legend=False)
     axes.set(xlabel="draw", ylabel="", title="")
@@ -52,10 +52,10 @@ def trace(posterior: Any, name: str, axes: Axes = None) -> Axes:
 
 
 def energy(posterior: Any, axes: Axes = None) -> Axes:
-    """Plots the distribution of the energy and that of its changes, by ArviZ's `plot_energy`.
+    """Plots the distributions of the energy and of its changes, by ArviZ's `plot_energy`.
 
-    Where the second is much narrower the chains cannot follow the energy, and their tails are explored slowly
-    (Betancourt 2016).
+    If the second is much narrower, the chains change their energy too slowly and explore the tails slowly (Betancourt
+    2016).
 
     Args:
         posterior: a posterior of draws by Hamiltonian dynamics, such as `lamu.mcmc.nuts()`.
@@ -65,8 +65,8 @@ def energy(posterior: Any, axes: Axes = None) -> Axes:
         The axes; `axes.figure.savefig(path)` writes the picture.
 
     Raises:
-        TypeError: for a belief that is not made of draws.
-        ValueError: for a sampler that follows no energy.
+        TypeError: for a belief that does not consist of draws.
+        ValueError: for a sampler without an energy.
         ModuleNotFoundError: without the extra: `pip install "lamu[mcmc]"`.
 
     Examples:

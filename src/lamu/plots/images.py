@@ -14,20 +14,20 @@ __all__ = ["analogies", "image_rows", "latent_map"]
 
 
 def image_rows(images: Mapping[str, object], shape: tuple[int, int] | None = None, axes: Axes = None) -> Axes:
-    """Plots images side by side, one row of them for each name, from white at zero to black at the largest value.
+    """Plots rows of images, one row for each name, from white at zero to black at the largest value.
 
-    All rows have one scale. NaN, a missing pixel, is tinted.
+    All rows have the same scale. Missing pixels (NaN) are tinted.
 
     Args:
-        images: by name `[count, height, width]`, or `[count, pixels]` with a shape.
+        images: arrays by name, `[count, height, width]`, or `[count, pixels]` with a shape.
         shape: height and width of images that are vectors.
-        axes: as many of matplotlib's axes as there are names; those of a new figure where None.
+        axes: matplotlib's axes, one a name; those of a new figure where None.
 
     Returns:
-        The axes, one a name, in an array; `axes[0].figure.savefig(path)` writes the picture.
+        The axes in an array, one a name; `axes[0].figure.savefig(path)` writes the picture.
 
     Raises:
-        ValueError: for nothing to draw, images that have not the shape, or another number of axes.
+        ValueError: for no images, images of another shape, or another number of axes.
 
     Examples:
         >>> import numpy as np
@@ -42,7 +42,7 @@ def image_rows(images: Mapping[str, object], shape: tuple[int, int] | None = Non
     count = max(len(array) for array in arrays.values())
     if axes is None:
         figure = canvas(1.5 + 0.55 * count, 0.6 * len(arrays))
-        figure.get_layout_engine().set(w_pad=0.12)  # the names stand outside what the layout measures
+        figure.get_layout_engine().set(w_pad=0.12)  # the layout does not include the names
         axes = figure.subplots(len(arrays), 1)
     axes = panels("image_rows", axes, len(arrays))
     for each, (name, array) in zip(axes, arrays.items(), strict=True):
@@ -61,7 +61,7 @@ def _images(name: str, array: np.ndarray, shape: tuple[int, int] | None) -> np.n
 
 
 def _draw(axes: Axes, array: np.ndarray, count: int, largest: float) -> None:
-    """Plots one row, with a column of background between two images."""
+    """Plots one row, with a background column between images."""
     from matplotlib import colormaps
 
     height, width = array.shape[1:]
@@ -80,20 +80,20 @@ def _draw(axes: Axes, array: np.ndarray, count: int, largest: float) -> None:
 def analogies(
     images: object, swept: object, shape: tuple[int, int] | None = None, names: Any = None, axes: Axes = None
 ) -> Axes:
-    """Plots each image at the left, followed by its style in all classes.
+    """Plots each image followed by images of its style in all classes.
 
     Args:
         images: `[N, height, width]`, or `[N, pixels]` with a shape.
-        swept: `[N, K, ...]`, as `lamu.latent.analogies(posterior, rows, key)["y"]` returns them.
+        swept: `[N, K, ...]`, from `lamu.latent.analogies(posterior, rows, key)["y"]`.
         shape: height and width of images that are vectors.
-        names: of the classes, K; 0 to K − 1 where None.
-        axes: as many of matplotlib's axes as there are images; those of a new figure where None.
+        names: the names of the K classes; 0 to K − 1 where None.
+        axes: matplotlib's axes, one an image; those of a new figure where None.
 
     Returns:
-        The axes, one an image, in an array; `axes[0].figure.savefig(path)` writes the picture.
+        The axes in an array, one an image; `axes[0].figure.savefig(path)` writes the picture.
 
     Raises:
-        ValueError: for other numbers of rows, names or axes than there are images or classes.
+        ValueError: if the numbers of rows, names or axes are not those of the images or classes.
 
     Examples:
         >>> import numpy as np
@@ -126,19 +126,20 @@ def analogies(
 
 
 def latent_map(z: object, labels: object = None, axes: Axes = None, deviations: object = None) -> Axes:
-    r"""Plots the latent variables of rows as points of a plane or of space, in the colours of their labels.
+    r"""Plots the latent variables of rows in two or three dimensions, coloured by labels.
 
     Args:
         z: latent variables `[N, 2]` or `[N, 3]`, for instance the means of `posterior.local(rows)`.
-        labels: of the rows, `[N]`, ten different ones at most; None for one colour.
-        axes: matplotlib's axes to draw on; those of a new figure where None; of `projection="3d"` for three dimensions.
-        deviations: standard deviations of z, of its shape, drawn as thin crosses; None for points alone.
+        labels: the labels of the rows, `[N]`, at most ten different ones; None for one colour.
+        axes: matplotlib's axes to draw on, with `projection="3d"` for three dimensions; those of a new figure where
+            None.
+        deviations: standard deviations of z in its shape, drawn as thin crosses; None for points alone.
 
     Returns:
         The axes; `axes.figure.savefig(path)` writes the picture.
 
     Raises:
-        ValueError: for other than two or three dimensions, labels of another length, or too many of them.
+        ValueError: unless z has two or three dimensions, for labels of another length, or for more than ten of them.
 
     Examples:
         >>> import numpy as np
@@ -175,7 +176,7 @@ def latent_map(z: object, labels: object = None, axes: Axes = None, deviations: 
 def _space() -> Any:
     from matplotlib import rc_context
 
-    with rc_context({"grid.color": PALE}):  # the lines of a cube have no other setting
+    with rc_context({"grid.color": PALE}):  # the only setting for the lines of a 3D grid
         return canvas(5.2, 3.8).subplots(subplot_kw={"projection": "3d"})
 
 

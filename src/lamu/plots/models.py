@@ -1,4 +1,4 @@
-"""Pictures of models and runs: comparisons, evidence, prior draws, influential rows, training and weights."""
+"""Plots of models and runs: comparisons, evidence, prior functions, influential rows, training and weights."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ _NORMAL_95 = 1.96
 def forest(
     estimates: Mapping[str, Any], title: str = "", unit: str = "", reference: float = 0.0, axes: Axes = None
 ) -> Axes:
-    r"""Plots estimates with their 95 % intervals, \(\pm 1.96\) standard errors, around a line of reference.
+    r"""Plots estimates with their 95 % intervals, \(\pm 1.96\) standard errors, and a reference line.
 
-    For paired differences to one algorithm, zero is no difference: an interval that leaves it out is evidence of one.
+    For paired differences to one algorithm, an interval that excludes zero is evidence of a difference.
 
     Args:
-        estimates: by name what has a `value` and a standard `error`, for instance `lamu.scores.difference(...)`; drawn
-            from the top. One whose error is not finite is drawn without an interval.
-        title: what the estimates are of.
-        unit: what the axis counts.
-        reference: where the line is.
+        estimates: objects by name with a `value` and a standard `error`, for instance `lamu.scores.difference(...)`;
+            drawn from the top. One whose error is not finite is drawn without an interval.
+        title: the title of the plot.
+        unit: the label of the axis.
+        reference: the position of the line.
         axes: matplotlib's axes to draw on; those of a new figure where None.
 
     Returns:
         The axes; `axes.figure.savefig(path)` writes the picture.
 
     Raises:
-        ValueError: for no estimate.
+        ValueError: without estimates.
 
     Examples:
         >>> from lamu import plots
@@ -71,7 +71,7 @@ def forest(
 
 
 def _listed(axes: Axes, names: Sequence[str], label: str, title: str, aside: str) -> Axes:
-    """Returns axes with a name at every row, the first on top."""
+    """Returns axes with a name at every row, from the top."""
     axes.set_yticks(np.arange(len(names)), [literal(name) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlabel(label)
@@ -80,19 +80,19 @@ def _listed(axes: Axes, names: Sequence[str], label: str, title: str, aside: str
 
 
 def evidence_curve(estimates: Mapping[Any, Any], complexity: str = "complexity", axes: Axes = None) -> Axes:
-    r"""Plots the log evidence, or the bound below it, against the complexity of the model, and marks the greatest.
+    r"""Plots the log evidence, or a lower bound, against the complexity of the model, and marks the maximum.
 
     Args:
-        estimates: by complexity (hidden units, degree, components, ...) what has a `value` in nats and a standard
-            `error`, as `lamu.scores.evidence` returns it.
-        complexity: what the axis counts.
+        estimates: estimates by complexity (hidden units, degree, components, ...), each with a `value` in nats and a
+            standard `error`, from `lamu.scores.evidence`.
+        complexity: the label of the axis.
         axes: matplotlib's axes to draw on; those of a new figure where None.
 
     Returns:
         The axes; `axes.figure.savefig(path)` writes the picture.
 
     Raises:
-        ValueError: for no estimate, or none that is finite.
+        ValueError: without a finite estimate.
 
     Source: MacKay (1992), Bayesian interpolation.
 
@@ -116,7 +116,7 @@ def evidence_curve(estimates: Mapping[Any, Any], complexity: str = "complexity",
     return finished(axes, "Evidence", f"greatest at {order[best]:g}")
 
 
-_BAND = 400  # draws of the band; a quantile of them has a standard error of 2 percentage points at most
+_BAND = 400  # samples for the band; their quantiles have standard errors of at most 2 percentage points
 
 
 def prior_functions(
@@ -124,23 +124,23 @@ def prior_functions(
 ) -> Axes:
     r"""Plots functions from the prior, \(E[y \mid f(\theta, x)]\) for \(\theta \sim p(\theta)\), along one input.
 
-    The band holds the middle nine tenths of the targets \(y \sim p(y \mid f(\theta, x))\) at each input, over 400 draws
-    of θ of its own. A band much wider than the data, or functions that saturate, say that the prior does.
+    The band is the central 90 % interval of the targets \(y \sim p(y \mid f(\theta, x))\) at each input, from 400
+    further samples of θ. If it is much wider than the data, or functions saturate, the prior is too wide.
 
     Args:
         key: a random key.
-        model: network, likelihood and prior. Of two classes the probability of one is drawn, the second class; of
-            several, that of the first; of several outputs, the first.
+        model: network, likelihood and prior. For two classes the probability of the second is drawn, for several
+            classes that of the first, and for several outputs the first.
         x: inputs `[N, features]` in the units of the data, ordered along the column.
-        samples: how many functions.
-        column: the input along which they are drawn.
+        samples: the number of functions.
+        column: the input on the horizontal axis.
         axes: matplotlib's axes to draw on; those of a new figure where None.
 
     Returns:
         The axes; `axes.figure.savefig(path)` writes the picture.
 
     Raises:
-        ValueError: for no draws, or a column that x lacks; and as `Model.prior_predictive`.
+        ValueError: for no samples, or a column that x does not have; and as `Model.prior_predictive`.
 
     Examples:
         >>> import jax, numpy as np, lamu
@@ -170,31 +170,31 @@ def prior_functions(
 
 
 def _meaning(support: Support) -> str:
-    """What the first entry of a mean is."""
+    """Returns the label of the first entry of a mean."""
     if not support.has_classes:
         return "E[y]"
     return "probability of class 0" if isinstance(support, Classes) else "probability of 1"
 
 
 def influence(of: Any, names: Sequence[str] | None = None, rows: int = 10, axes: Axes = None) -> Axes:
-    r"""Plots the most influential rows, and their leverage and residual.
+    r"""Plots the most influential rows, with their leverages and residuals.
 
-    A row moves the belief where its inputs are unusual (leverage) and its target is far from its prediction (Pearson
-    residual); the area of a point is the divergence in nats. A conjugate model has no leverages, and its picture is
-    the bars alone.
+    A row changes the belief if its inputs are unusual (leverage) and its target is far from its prediction (Pearson
+    residual). The area of a point is the divergence in nats. Conjugate models have no leverages, and their picture has
+    only the bars.
 
     Args:
-        of: what `lamu.sensitivity` returned.
+        of: the result of `lamu.sensitivity`.
         names: names of the rows, `[N]`; "row 0" and so on where None.
-        rows: how many are shown by name.
-        axes: two of matplotlib's axes, for the points and the bars, or the one of a picture of bars alone; those of a
-            new figure where None.
+        rows: the number of rows that are named.
+        axes: two of matplotlib's axes, for the points and the bars, or one for the bars alone; those of a new figure
+            where None.
 
     Returns:
-        The axes, in an array; `axes[0].figure.savefig(path)` writes the picture.
+        The axes in an array; `axes[0].figure.savefig(path)` writes the picture.
 
     Raises:
-        ValueError: for names of another number than the rows, or another number of axes.
+        ValueError: if the numbers of names and rows differ, or for another number of axes.
 
     Examples:
         >>> import numpy as np
@@ -256,20 +256,20 @@ _POINTS = 200
 
 
 def training_curve(histories: object, axes: Axes = None) -> Axes:
-    r"""Plots the loss of every step, in nats a row, the prior's share included.
+    r"""Plots the loss of every step in nats a row, including the prior.
 
-    Of `vmp` and `cvi` a step is a sweep, and the loss is the negative bound a row. Many steps are drawn as the means of
-    equal parts of the run, and the axis is that of the steps after the first tenth.
+    For `vmp` and `cvi` a step is a sweep, and the loss is the negative bound a row. Long runs are drawn as the means of
+    equal parts. The range of the axis is that of the steps after the first tenth.
 
     Args:
-        histories: `fit.history`, or several of them, for instance of the members of an ensemble.
+        histories: one or more `fit.history`, for instance of the members of an ensemble.
         axes: matplotlib's axes to draw on; those of a new figure where None.
 
     Returns:
         The axes; `axes.figure.savefig(path)` writes the picture.
 
     Raises:
-        ValueError: for histories without a step.
+        ValueError: if no history has a step.
 
     Examples:
         >>> import numpy as np
@@ -287,14 +287,14 @@ def validation_curve(histories: object, axes: Axes = None) -> Axes:
     r"""Plots the negative log predictive density of held-out rows, in nats a row, against the step.
 
     Args:
-        histories: `fit.history` of a run with validation, or several of them.
+        histories: one or more `fit.history` of runs with validation.
         axes: matplotlib's axes to draw on; those of a new figure where None.
 
     Returns:
         The axes; `axes.figure.savefig(path)` writes the picture.
 
     Raises:
-        ValueError: for histories without a validation.
+        ValueError: if no history has a validation.
 
     Examples:
         >>> import numpy as np
@@ -318,7 +318,7 @@ def _several(histories: Any) -> Sequence[Mapping[str, Any]]:
 
 
 def _averaged(loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the ends and the means of equal parts of the steps."""
+    """Returns the ends and the means of equal parts of the run."""
     parts = np.array_split(np.arange(1, len(loss) + 1), min(len(loss), _POINTS))
     return np.array([part[-1] for part in parts]), np.array([np.mean(loss[part - 1]) for part in parts])
 
@@ -328,7 +328,7 @@ def _drawn(curves: Sequence[tuple[np.ndarray, np.ndarray]], title: str, label: s
     for steps, values in curves:
         axes.plot(steps, values, color=ACCENT, linewidth=1.2, alpha=0.8, marker="o" if len(steps) == 1 else None)
     axes.set(xlabel="step", ylabel=label)
-    # Beside the steep first steps the rest of a curve would be flat.
+    # Including the steep first steps would flatten the rest of the curve.
     late = np.concatenate([values[len(values) // 10 :] for _, values in curves])
     late = late[np.isfinite(late)]
     if late.size:
@@ -341,21 +341,21 @@ def _drawn(curves: Sequence[tuple[np.ndarray, np.ndarray]], title: str, label: s
 def weight_posteriors(
     posterior: Any, key: RandomKey, pattern: str = "*", most: int = 20, samples: int = 400, axes: Axes = None
 ) -> Axes:
-    r"""Plots the medians of parameters with the intervals that hold 50 % and 90 % of their posterior samples.
+    r"""Plots the posterior medians of parameters with their central 50 % and 90 % intervals.
 
     Args:
         posterior: a posterior.
         key: for the samples.
-        pattern: which leaves, by path, for instance "network/layers/0/*".
-        most: how many coordinates are drawn at most, the first ones of the leaves in their order.
-        samples: how many samples.
+        pattern: the path pattern of the leaves, for instance "network/layers/0/*".
+        most: the largest number of coordinates; the first ones in the order of the leaves are drawn.
+        samples: the number of samples.
         axes: matplotlib's axes to draw on; those of a new figure where None.
 
     Returns:
         The axes; `axes.figure.savefig(path)` writes the picture.
 
     Raises:
-        ValueError: where no leaf has the path.
+        ValueError: if no leaf matches the pattern.
 
     Examples:
         >>> import jax, lamu

@@ -1,4 +1,4 @@
-"""A plane of two inputs: the grid for predictions, and the style of its plots."""
+"""Plots of predictions over one input or a plane of two."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ COLOURS = np.array(
         [196, 160, 40], [70, 150, 160], [140, 110, 80], [200, 110, 160], [110, 120, 130],
     ]
 ) / 255  # fmt: skip
-MOST = len(COLOURS)  # classes that can be told apart by colour
+MOST = len(COLOURS)  # the number of distinguishable colours
 _MARGIN, _POINTS = 0.25, 120
 
 
 class Plane:
-    """A grid of inputs around some rows, and the axes that show it."""
+    """A grid of inputs around some rows, and its axes."""
 
     # `axes`: matplotlib's axes.
     #
@@ -55,7 +55,7 @@ class Plane:
         self.grid = np.stack(np.meshgrid(*self.lines), axis=-1).reshape(-1, 2)
 
     def square(self, values: Any) -> np.ndarray:
-        """Returns values at the grid's inputs, `[points * points, ...]`, as an image, the second input upwards."""
+        """Returns values at the grid's inputs, `[points * points, ...]`, as an image with the second input upwards."""
         return np.asarray(values).reshape(_POINTS, _POINTS, *np.shape(values)[1:])
 
     def show(self, image: np.ndarray, **options: object) -> Any:
@@ -73,7 +73,7 @@ def draw_rows(plane: Plane, **options: object) -> None:
 
 
 def require_classes(picture: str, pred: Prediction) -> None:
-    """Raises a ValueError unless a prediction is of classes that colours can tell apart."""
+    """Raises a ValueError unless a prediction is of classes."""
     if not pred.support.has_classes:
         raise ValueError(f"{picture} is of classes, and this prediction's task is {pred.support.task!r}")
 
@@ -81,25 +81,25 @@ def require_classes(picture: str, pred: Prediction) -> None:
 def decision_boundary(posterior: Any, x: Inputs, y: Targets, axes: Axes = None, point: Any = None) -> Axes:
     r"""Plots the predicted class at every point of a plane, and the boundaries between classes.
 
-    A point has the colours of the classes, mixed by their probabilities, so that it is pure where the prediction is
-    certain. Lines are the boundaries, where the two most probable classes are equally probable.
+    The colour of a point is the average of the classes' colours, weighted by their probabilities. Lines are the
+    boundaries, where the two most probable classes are equally probable.
 
-    With a point estimate beside the posterior, its boundaries are dashed: averaging over parameters moves a boundary
-    little near the data and much far from them.
+    With a point estimate its boundaries are added as dashed lines: averaging over parameters moves a boundary little
+    near the data and much far from them.
 
     Args:
-        posterior: of a model of classes with two inputs.
-        x: the rows that are drawn as points, and around which the plane lies, `[N, 2]`.
+        posterior: a posterior of a classifier with two inputs.
+        x: the rows `[N, 2]`, which are drawn as points and determine the range of the plane.
         y: their labels, `[N]`.
         axes: matplotlib's axes to draw on; those of a new figure where None.
-        point: a posterior at one point, such as that of `lamu.algorithms.adam()`; None draws the posterior alone.
+        point: a posterior of a point estimate, such as that of `lamu.algorithms.adam()`; None for the posterior alone.
 
     Returns:
         The axes; `axes.figure.savefig(path)` writes the picture.
 
     Raises:
-        ValueError: for other than two inputs, a regression, more classes than can be told apart by colour, labels of
-            another length, or a point of other classes.
+        ValueError: unless there are two inputs, for a regression, for more classes than colours, labels of another
+            length, or a point with other classes.
 
     Examples:
         >>> import numpy as np, lamu
@@ -135,7 +135,7 @@ def decision_boundary(posterior: Any, x: Inputs, y: Targets, axes: Axes = None, 
 
 
 def _draw_boundaries(plane: Plane, p: np.ndarray, style: str) -> None:
-    """Plots the boundary where the two most probable classes have equal probability."""
+    """Plots the boundary where the two most probable classes are equally probable."""
     classes = p.shape[-1]
     for k in range(classes if classes > 2 else 1):
         lead = p[..., k] - np.delete(p, k, axis=-1).max(axis=-1)
@@ -146,20 +146,19 @@ def _draw_boundaries(plane: Plane, p: np.ndarray, style: str) -> None:
 def entropy_map(posterior: Any, x: Inputs, axes: Axes = None) -> Axes:
     r"""Plots the entropy of the predicted class at every point of a plane, \(-\sum_k \bar p_k \log \bar p_k\) in nats.
 
-    A point estimate is certain far from all data; a belief need not be. The colours go from 0 to \(\log K\), whatever
-    the posterior, so that pictures can be compared. The map of a dense prediction is `scores.entropy(pred)[i]` itself,
-    an image.
+    A point estimate is certain far from all data; a posterior may be uncertain there. The colours always range from 0
+    to \(\log K\), so that pictures can be compared. For a dense prediction `scores.entropy(pred)[i]` is such an image.
 
     Args:
-        posterior: of a model of classes with two inputs.
-        x: the rows that are drawn as points, and around which the plane lies, `[N, 2]`.
+        posterior: a posterior of a classifier with two inputs.
+        x: the rows `[N, 2]`, which are drawn as points and determine the range of the plane.
         axes: matplotlib's axes to draw on; those of a new figure where None.
 
     Returns:
         The axes; `axes.figure.savefig(path)` writes the picture.
 
     Raises:
-        ValueError: for other than two inputs, or a regression.
+        ValueError: unless there are two inputs, or for a regression.
 
     Examples:
         >>> import numpy as np, lamu
@@ -193,23 +192,23 @@ _NORMAL_90 = 1.645
 
 
 def predictive_bands(posterior: Any, x: Inputs, y: Targets = None, column: int = 0, axes: Axes = None) -> Axes:
-    r"""Plots the prediction of a regression along one input, the other inputs at their medians.
+    r"""Plots the prediction of a regression along one input, with the other inputs at their medians.
 
-    The outer band holds 90 % of new targets. The inner one is \(\pm 1.645\) standard deviations of
-    \(E[y \mid x, \theta]\), which more data would narrow.
+    The outer band is the 90 % interval of new targets. The inner one is \(\pm 1.645\) standard deviations of
+    \(E[y \mid x, \theta]\), which shrinks with more data.
 
     Args:
-        posterior: of a regression with one output.
-        x: the rows that are drawn as points and around which the inputs lie, `[N, D]`.
+        posterior: a posterior of a regression with one output.
+        x: the rows `[N, D]`, which are drawn as points and determine the range of the inputs.
         y: their targets, `[N]`; None draws no points.
-        column: the input along which the prediction is drawn.
+        column: the input on the horizontal axis.
         axes: matplotlib's axes to draw on; those of a new figure where None.
 
     Returns:
         The axes; `axes.figure.savefig(path)` writes the picture.
 
     Raises:
-        ValueError: for classes, a column that x lacks, or targets of another shape.
+        ValueError: for classes, a column that x does not have, or targets of another shape.
 
     Examples:
         >>> import numpy as np, lamu

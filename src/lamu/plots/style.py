@@ -29,7 +29,7 @@ __all__ = [
     "tidy",
 ]
 
-# Those of matplotlib, which is imported where something is drawn.
+# Types of matplotlib, which is imported only in the functions.
 Axes: TypeAlias = Any
 Figure: TypeAlias = Any
 
@@ -48,7 +48,7 @@ IN_RANGE = "90 % range if calibrated"
 
 
 def canvas(width: float, height: float) -> Figure:
-    """Returns an empty figure, with its size in inches, independent of pyplot."""
+    """Returns an empty figure of a size in inches, independent of pyplot."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Drawn
 
@@ -66,7 +66,7 @@ def panels(picture: str, axes: Axes, count: int) -> Axes:
 
 
 def tidy(axes: Axes) -> None:
-    """Keeps only the left and the lower axis of a frame, thin, with small outward ticks."""
+    """Removes the upper and right spines, and sets thin lines with small outward ticks."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
@@ -78,20 +78,20 @@ def tidy(axes: Axes) -> None:
 
 
 def head(axes: Axes, name: str, aside: str = "") -> None:
-    """Writes what a panel shows above its left end, and a number above its right end."""
+    """Writes a title above the left end of a panel, and a number above its right end."""
     axes.set_title(name, loc="left", fontsize=10, color=INK, fontweight="bold")
     axes.set_title(aside, loc="right", fontsize=8, color=INK)
 
 
 def finished(axes: Axes, name: str, aside: str = "") -> Axes:
-    """Returns axes with their head, tidied."""
+    """Returns tidied axes with their title."""
     head(axes, name, aside)
     tidy(axes)
     return axes
 
 
 def likely_range(probability: object, count: object, level: float = 0.9) -> tuple[Any, Any]:
-    """Returns where the frequency of an event of this probability lies in `count` rows, with probability `level`."""
+    """Returns the central interval of an event's relative frequency in `count` rows, of probability `level`."""
     # Quantiles of the binomial distribution, divided by the count.
     from scipy.stats import binom
 
@@ -101,9 +101,8 @@ def likely_range(probability: object, count: object, level: float = 0.9) -> tupl
 
 
 def save_adaptive(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Writes a figure as SVG that is light or dark as its reader's browser prefers."""
-    # The colours of this package's pictures become those of a dark page where the reader prefers one; colours of
-    # classes and of images stay.
+    """Writes a figure as SVG that follows the browser's light or dark mode."""
+    # This package's line and text colours are replaced in dark mode; the colours of classes and of images are not.
     path = Path(path)
     if path.suffix != ".svg":
         raise ValueError(f"path={str(path)!r} is no .svg file, the only kind that adapts; name it {path.stem}.svg")
@@ -114,7 +113,7 @@ def save_adaptive(figure: Figure, path: str | os.PathLike[str]) -> None:
     for colour, name in names.items():
         svg = svg.replace(colour, f"var({name})")
     light, dark = ("; ".join(f"{names[c]}: {to(c)}" for c in _DARK) for to in (str, _DARK.__getitem__))
-    # Matplotlib leaves out a fill that is black.
+    # Matplotlib omits a black fill.
     style = (
         f"<style>svg {{ {light}; fill: var(--lamu-000000) }} "
         f"@media (prefers-color-scheme: dark) {{ svg {{ {dark} }} }}</style>"
@@ -124,12 +123,12 @@ def save_adaptive(figure: Figure, path: str | os.PathLike[str]) -> None:
 
 
 def literal(text: object) -> str:
-    """Returns text in which matplotlib finds no formula: names of columns may hold dollars."""
+    """Returns text with escaped dollars, which matplotlib would read as formulas."""
     return str(text).replace("$", r"\$")
 
 
 def percent(share: float) -> str:
-    """Returns a share as a percentage, to a tenth where it is not whole."""
+    """Returns a share as a percentage, with one decimal where it is not an integer."""
     return f"{100 * share:.1f}".removesuffix(".0")
 
 

@@ -1,4 +1,4 @@
-"""Plots of predictions: reliability, coverage, abstention and novelty."""
+"""Plots of predictions: reliability, coverage, selective prediction and out-of-distribution detection."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ __all__ = ["coverage", "reliability", "risk_coverage", "uncertainty_shift"]
 
 
 def reliability(pred: Prediction, y: Targets, bins: int = 10, event: str | None = None, axes: Axes = None) -> Axes:
-    r"""Plots a reliability diagram with the number of rows in each bin below it.
+    r"""Plots a reliability diagram with the number of rows in each bin.
 
-    A point is a bin: the mean probability against the frequency. The pale bar behind it is where the frequency would
-    lie in nine of ten such tables if the probabilities were right (Bröcker & Smith 2007), so that only points outside
-    their bar speak against the prediction.
+    Each point is a bin: relative frequency against mean probability. The pale bar is the 90 % interval of the frequency
+    if the probabilities were calibrated (Bröcker & Smith 2007), so that only points outside of their bar are evidence
+    of miscalibration.
 
     Args:
-        pred: a prediction of classes (the most probable label is judged), or of a binary target.
+        pred: a prediction of classes (evaluated for the most probable label), or of a binary target.
         y: labels, `[N]`.
-        bins: how many bins of equal width.
-        event: what the probability of a binary target is of, for the axes; "y = 1" where none is given.
+        bins: the number of bins of equal width.
+        event: the event of a binary target, for the labels; "y = 1" by default.
         axes: two of matplotlib's axes, for the diagram and the numbers of rows; those of a new figure where None.
 
     Returns:
-        The two axes, in an array; `axes[0].figure.savefig(path)` writes the picture.
+        The two axes in an array; `axes[0].figure.savefig(path)` writes the picture.
 
     Raises:
         ValueError: if the prediction is of a regression, the shapes differ, or other than two axes are given.
@@ -95,7 +95,7 @@ def reliability(pred: Prediction, y: Targets, bins: int = 10, event: str | None 
 
 
 def _start(found: scores.Reliability) -> float:
-    """Returns where the axis begins: at the lowest bin with a row, and no later than one half."""
+    """Returns the lower end of the axis: the lowest bin with a row, and at most one half."""
     return float(min(0.5, found.edges[np.searchsorted(found.edges, found.said.min(), side="right") - 1]))
 
 
@@ -117,11 +117,10 @@ BINS = 10
 def coverage(pred: Prediction, y: Targets, axes: Axes = None) -> Axes:
     r"""Plots the coverage of central intervals against their level, and the histogram of the targets' ranks.
 
-    The rank of a target is \(F(y)\), its place in its own predictive distribution (the probability integral
-    transform, PIT; Dawid 1984). The central interval of level \(\ell\) holds the targets with
-    \(|2 F(y) - 1| \le \ell\). Where the predictions are right the ranks are uniform: the curve follows the diagonal and
-    the histogram is flat, up to the pale band, where each would lie in nine of ten such tables. A curve below the
-    diagonal and a histogram with high ends are overconfidence.
+    The rank of a target is \(F(y)\), with F its predictive distribution function (the probability integral transform,
+    PIT; Dawid 1984). The central interval of level \(\ell\) contains the targets with \(|2 F(y) - 1| \le \ell\). For
+    calibrated predictions the ranks are uniform: the curve follows the diagonal and the histogram is flat, within the
+    pale 90 % bands. A curve below the diagonal and a histogram with high ends indicate overconfidence.
 
     Args:
         pred: a prediction of a regression, with `cdf`.
@@ -129,7 +128,7 @@ def coverage(pred: Prediction, y: Targets, axes: Axes = None) -> Axes:
         axes: two of matplotlib's axes, for the curve and the histogram; those of a new figure where None.
 
     Returns:
-        The two axes, in an array; `axes[0].figure.savefig(path)` writes the picture.
+        The two axes in an array; `axes[0].figure.savefig(path)` writes the picture.
 
     Raises:
         ValueError: if the prediction is of classes, the shapes differ, or other than two axes are given.
@@ -149,8 +148,8 @@ def coverage(pred: Prediction, y: Targets, axes: Axes = None) -> Axes:
     rows = len(y)
     axes = canvas(6.8, 3.5).subplots(1, 2, width_ratios=(1.15, 1)) if axes is None else panels("coverage", axes, 2)
     left, right = axes
-    # The share that a score of the same name tells, of intervals as they are written: equal to that of the ranks but
-    # for rounding, and of counts, whose intervals have both their ends.
+    # The value of the score of the same name, from the closed intervals: it equals that of the ranks up to rounding,
+    # and except for counts, whose intervals include both ends.
     share = scores.coverage(pred, y, 0.9) if hasattr(pred, "interval") else float(np.mean(np.abs(2 * rank - 1) <= 0.9))
     _draw_curve(left, rank, rows, share)
     _draw_ranks(right, rank, rows)
@@ -192,13 +191,13 @@ _POINTS = 200
 
 
 def risk_coverage(pred: Prediction, y: Targets, axes: Axes = None) -> Axes:
-    r"""Plots the mean error of the rows that are kept against their share, the most uncertain ones left out first.
+    r"""Plots the mean error of the retained rows against their share, with the most uncertain rows rejected first.
 
-    A curve that rises to the right says that uncertain rows are those with large errors; a flat one that the
-    uncertainty does not tell them apart. The dashed line is the error of all rows.
+    An increasing curve shows that uncertain rows have larger errors; a flat one shows that the uncertainty is not
+    informative. The dashed line is the error of all rows.
 
     Args:
-        pred: a prediction of any task; of a regression with one output.
+        pred: a prediction; for a regression with one output.
         y: targets, `[N]`.
         axes: matplotlib's axes to draw on; those of a new figure where None.
 
@@ -222,7 +221,7 @@ def risk_coverage(pred: Prediction, y: Targets, axes: Axes = None) -> Axes:
     found = scores.risk_coverage(pred, y)
     risk = found.risk if pred.support.has_classes else np.sqrt(found.risk)
     axes = canvas(4.2, 3.4).subplots() if axes is None else axes
-    # A file with a point for each of many rows would be large; the first rows, of few, are noise.
+    # A file with a point for each of many rows would be large, and the means of the first few rows are noise.
     chosen = np.unique(np.linspace(0, len(risk) - 1, _POINTS).astype(int))
     axes.axhline(risk[-1], color=GREY, linewidth=0.9, linestyle=(0, (4, 3)))
     axes.plot(found.share[chosen], risk[chosen], color=ACCENT, linewidth=1.6)
@@ -245,8 +244,8 @@ def uncertainty_shift(known: Prediction, unknown: Prediction, axes: Axes = None)
     r"""Plots histograms of the uncertainty in and out of distribution, with their AUROC.
 
     Args:
-        known: uncertainties of rows like those of training, `[N]`, for instance `pred.epistemic`.
-        unknown: uncertainties of rows of another kind, `[M]`.
+        known: uncertainties of rows in distribution, `[N]`, for instance `pred.epistemic`.
+        unknown: uncertainties of rows out of distribution, `[M]`.
         axes: matplotlib's axes to draw on; those of a new figure where None.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Which factors of a program are conjugate in which sites, by an identity test."""
+"""An identity test for the factors of a program that are conjugate in a site."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-# A factor is conjugate in θ where \(\log p = \langle\lambda, T(\theta)\rangle + c\) with λ and c free of θ.
+# A factor is conjugate in θ if \(\log p = \langle\lambda, T(\theta)\rangle + c\), where λ and c do not depend on θ.
 
 
 _Independent = type(constraints.independent(constraints.positive, 1))
@@ -45,7 +45,7 @@ class Statistic:
 
     family: type = static()  # of `lamu.families`
     statistic: Callable[[Array], Array] = static()  # from θ of one member to the vector T(θ)
-    event: int = static()  # how many trailing axes belong to one member
+    event: int = static()  # the number of trailing axes of one member
     build: Callable[[Array], Any] = static()  # from λ `[..., d]` to the values of λ of the family
 
 
@@ -54,13 +54,13 @@ def _pair(natural: Array) -> tuple[Array, Array]:
 
 
 def _of_matrix(theta: Array) -> Array:
-    """Returns log det Λ and the entries of Λ, those off the diagonal once."""
+    """Returns log det Λ and the entries of Λ on and above the diagonal."""
     rows, columns = jnp.triu_indices(theta.shape[-1])
     return jnp.concatenate([jnp.linalg.slogdet(theta)[1][None], theta[rows, columns]])
 
 
 def _matrix(natural: Array) -> tuple[Array, Array]:
-    """Returns λ of log det Λ, and the symmetric matrix that Λ is paired with by the trace."""
+    """Returns the λ of log det Λ, and the symmetric matrix of the trace term of Λ."""
     size = round((math.sqrt(8 * natural.shape[-1] - 7) - 1) / 2)
     rows, columns = jnp.triu_indices(size)
     half = (
@@ -70,7 +70,7 @@ def _matrix(natural: Array) -> tuple[Array, Array]:
 
 
 def _of_numbers(kind: Any) -> Statistic:
-    """Returns T of one number with two statistics."""
+    """Returns T for one number with two statistics."""
     return Statistic(kind.family, lambda theta: jnp.stack(jax.tree.leaves(kind.of(theta))), 0, _pair)
 
 
@@ -95,17 +95,17 @@ def candidates(support: Any) -> tuple[str, ...]:
 
 
 def plain(support: Any) -> Any:
-    """Returns a support without the axes that NumPyro counts as one event: the constraint of one number, or vector."""
+    """Returns the constraint of one number or vector, without the support's `independent` axes."""
     while isinstance(support, _Independent):
         support = support.base_constraint
     return support
 
 
 def message(kind: Statistic, theta: Array, slopes: Callable[[Array], Array], coordinates: Any) -> Array:
-    """Returns λ of every member, `[..., d]`, of a function that is affine in T."""
+    """Returns λ for every member, `[..., d]`, from a function that is affine in T."""
     # \[ \nabla_u f = J_T(u)^\top \lambda \]
     #
-    # at two points u, where \(J_T\) is the Jacobian of T(θ(u)); for the simplex λ is the solution of least squares.
+    # at two points u, where \(J_T\) is the Jacobian of T(θ(u)); for the simplex λ is the least-squares solution.
     u = coordinates.inv(theta)
     batch = theta.ndim - kind.event
     points = [u - 0.5, u + 0.75] if kind.event == 0 else [_tilted(u, 0.4), _tilted(u, -0.7)]
@@ -117,7 +117,7 @@ def message(kind: Statistic, theta: Array, slopes: Callable[[Array], Array], coo
 
 
 def jacobian(kind: Statistic, coordinates: Any, u: Array, batch: int) -> Array:
-    r"""Returns \(\partial T/\partial u\) of every member, `[..., coordinates, d]`."""
+    r"""Returns \(\partial T/\partial u\) for every member, `[..., coordinates, d]`."""
     of_member: Any = jax.jacfwd(lambda u: kind.statistic(coordinates(u)))
     for _ in range(batch):
         of_member = jax.vmap(of_member)
@@ -131,13 +131,13 @@ def _tilted(u: Array, by: float) -> Array:
 
 # \[ f(\theta) = \langle\lambda, T(\theta)\rangle + c \quad\Rightarrow\quad E_q[f] = \langle\lambda, \mu\rangle + c \]
 #
-# Neither λ nor T needs to be told apart in f: of two statistics one is moved by the slope of f and one by its
-# curvature, so that at a well-chosen point a value, a slope and a curvature say all. No belief is needed, and a point
-# is one too.
+# The expectation does not need λ and T separately: of two statistics one enters through the slope of f and the other
+# through its curvature, so that the value, a slope and a curvature at a suitable point determine it. μ may also be the
+# T(θ) of a point.
 
 
 class AffineDecomposition(ABC):
-    """Decomposition of a function that is affine in one kind of statistics into its coefficients.
+    """Decomposition of a function that is affine in a site's statistics into its coefficients.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -154,7 +154,7 @@ class AffineDecomposition(ABC):
 
     @abstractmethod
     def centre(self, statistics: Statistics) -> Array:
-        """Returns a value of the site that statistics are about.
+        """Returns a value of the site with the given statistics.
 
         Args:
             statistics: μ, or T(θ).
@@ -162,20 +162,20 @@ class AffineDecomposition(ABC):
 
     @abstractmethod
     def expected(self, f: Callable[[Array], Array], statistics: Statistics) -> Array:
-        """Returns E f, of the shape of f.
+        """Returns E f, in the shape of f.
 
         Args:
-            f: a function of the site, each entry of which is affine in T, a sum over members.
+            f: a function of the site whose entries are affine in T, summed over members.
             statistics: μ, or T(θ).
         """
 
     @abstractmethod
     def natural(self, f: Callable[[Array], Array], statistics: Statistics) -> Any:
-        """Returns λ, statistics of the same kind.
+        """Returns λ, in the structure of the statistics.
 
         Args:
             f: a scalar.
-            statistics: where to look, and for shapes.
+            statistics: the point of evaluation, and the shapes.
         """
 
 
@@ -193,7 +193,7 @@ def _slopes(f: Callable[[Array], Array], at: Array, along: Array) -> tuple[Array
 
 
 def _root(squares: Array) -> Array:
-    """Returns the square root of a number that is positive up to rounding."""
+    """Returns the square root of a number that is nonnegative up to rounding."""
     return jnp.sqrt(jnp.maximum(squares, 0.0))
 
 
@@ -239,7 +239,7 @@ class _OfVectors(AffineDecomposition):
 
 @record
 class _OfPositive(AffineDecomposition):
-    """T = (log t, t): at E t only the logarithm is off, and t² times the curvature is −λ₁."""
+    """T = (log t, t): at E t only the logarithm differs from its mean, and t² times the curvature is −λ₁."""
 
     def centre(self, statistics: Statistics) -> Array:
         return statistics.value
@@ -257,7 +257,7 @@ class _OfPositive(AffineDecomposition):
 
 @record
 class _OfReciprocal(AffineDecomposition):
-    """T = (log t, 1/t): that of 1/t, with a sign."""
+    """T = (log t, 1/t): the same for 1/t, with a sign."""
 
     def centre(self, statistics: Statistics) -> Array:
         return 1.0 / statistics.inverse
@@ -316,7 +316,7 @@ class _OfSimplex(AffineDecomposition):
 
 
 def _alternating(log: Array) -> tuple[Array, float]:
-    """Returns a direction of ones and minus ones, and its variance over all entries; one where there is one entry."""
+    """Returns a direction of alternating signs, and its variance over all entries (one for a single entry)."""
     size = log.shape[-1]
     direction = (-1.0) ** jnp.arange(size).astype(log.dtype)
     return direction, 1.0 - (1.0 / size**2 if size % 2 else 0.0) or 1.0
@@ -324,7 +324,7 @@ def _alternating(log: Array) -> tuple[Array, float]:
 
 @record
 class _OfPrecisions(AffineDecomposition):
-    """T = (log det Λ, Λ): at E Λ only the determinant is off, and along Λ the Hessian gives −λ₁ Λ⁻¹."""
+    """T = (log det Λ, Λ): at E Λ only log det Λ differs from its mean, and along Λ the Hessian gives −λ₁ Λ⁻¹."""
 
     def centre(self, statistics: Statistics) -> Array:
         return statistics.matrix
@@ -357,14 +357,14 @@ AFFINE: dict[type, AffineDecomposition] = {
 }
 
 
-# For random values of the other sites, the slopes of log p in a site's real coordinates at some points determine λ of
-# \(\log p = \langle\lambda, T(\theta)\rangle + c\); at further points they must be those of this λ. All in float64, so
-# that a true identity holds to 1e-12 and a false one fails by far. For the Gaussian the identity is that slopes are
-# affine: the slope half-way between two points is the mean of theirs.
+# For random values of the other sites, the gradients of log p in a site's real coordinates at some points determine λ
+# of \(\log p = \langle\lambda, T(\theta)\rangle + c\). At further points the gradients must agree with this λ. The test
+# runs in float64, so that a true identity holds to 1e-12 and a false one fails clearly. For the Gaussian the identity
+# is that gradients are affine: the gradient half-way between two points is the mean of theirs.
 
 
 TOLERANCE = 1e-8
-_ROUNDS = 3  # values of the others, each with points of its own
+_ROUNDS = 3  # random values of the other sites, each with its own points
 
 
 @record
@@ -375,8 +375,8 @@ class Verdict:
         factor: the site whose log density it is.
         site: the argument.
         residuals: the largest relative residual of the identity, by family.
-        coupling: how the numbers of the site meet in the factor: 0 where each enters by itself, 1 where those along the
-            last axis meet, 2 where others do.
+        coupling: which entries of the site interact in the factor: 0 for none, 1 for those along the last axis, 2 for
+            others.
 
     Examples:
         >>> from lamu.programs.conjugacy import Verdict
@@ -396,7 +396,7 @@ class Verdict:
 
 
 def verdicts(terms: Callable[[Any], Any], supports: Mapping[str, Any], shapes: Mapping[str, Any]) -> list[Verdict]:
-    """Returns the verdict of every factor and site that it depends on."""
+    """Returns the verdict for every factor and each site that it depends on."""
     with jax.enable_x64(True), lenient():
         transforms = {name: biject_to(support) for name, support in supports.items()}
         constrained = lambda u: {name: transforms[name](leaf) for name, leaf in u.items()}
@@ -426,11 +426,11 @@ def _tested(
     worst: dict[Any, dict[str, float]],
     meeting: dict[Any, int],
 ) -> None:
-    """Adds the residuals of all factors in one site at one value of the others, and how its numbers meet in them."""
+    """Adds the residuals and the coupling of all factors in one site at one value of the others."""
     known: dict[bytes, Any] = {}
 
     def at(u: Any) -> dict[str, Any]:
-        """Slopes of every factor in the site."""
+        """Returns the gradient of every factor in the site."""
         mark = np.asarray(u).tobytes()
         if mark not in known:
             found = slopes({**others, site: u})
@@ -443,7 +443,7 @@ def _tested(
         size = max(float(jnp.max(jnp.abs(at(u)[factor]))) for u in (start, one, two, three)) if start.size else 0.0
         residuals = worst.setdefault((factor, site), {})
         if size == 0.0:
-            continue  # the factor does not know the site
+            continue  # the factor does not depend on the site
         thirds = [((a + b) / 2.0, (at(a)[factor] + at(b)[factor]) / 2.0) for a, b in ((one, two), (two, three))]
         thirds.append((one / 4 + 3 * three / 4, at(one)[factor] / 4 + 3 * at(three)[factor] / 4))
         off = max(float(jnp.max(jnp.abs(at(u)[factor] - expected))) for u, expected in thirds)
@@ -464,8 +464,8 @@ def _tested(
 
 
 def _apart(slope: Callable[[Array], Array], one: Array, two: Array, axes: int, size: float) -> bool:
-    """Whether slopes depend on no other member, each of them with the last `axes` axes."""
-    # Members take their values at one of two points, by the bits of their numbers: any two differ in one of these.
+    """Whether gradients do not depend on other members; a member has the last `axes` axes."""
+    # The bits of a member's index choose one of two points for its value; any two members differ in at least one bit.
     shape = one.shape[: one.ndim - axes]
     number = np.arange(int(np.prod(shape))).reshape(shape + (1,) * axes)
     for bit in range(int(number.max(initial=0)).bit_length()):
@@ -477,5 +477,5 @@ def _apart(slope: Callable[[Array], Array], one: Array, two: Array, axes: int, s
 
 
 def _note(residuals: dict[str, float], name: str, residual: float) -> None:
-    """Keeps the largest residual; NaN fails the test."""
+    """Records the largest residual; NaN fails the test."""
     residuals[name] = max(residuals.get(name, 0.0), residual if np.isfinite(residual) else float("inf"))

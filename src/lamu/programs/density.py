@@ -1,4 +1,4 @@
-"""The log density of a NumPyro program, site by site, by its handlers."""
+"""The log density of a NumPyro program by sites, from NumPyro's effect handlers."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ __all__ = [
 
 @record
 class SiteBeliefs(IndependentDraws):
-    r"""\(q(\theta) = \prod_k q_k(\theta_k)\; q(\theta_r)\), with one belief about all sites of real coordinates.
+    r"""\(q(\theta) = \prod_k q_k(\theta_k)\; q(\theta_r)\): conjugate beliefs by site, and one Gaussian for the others.
 
     Attributes:
-        parts: `conjugate`, a product by site, and `normal`, a belief about the sites together; either may be absent.
+        parts: `conjugate`, a product by site, and `normal`, a joint belief about the other sites; either may be absent.
 
     Examples:
         >>> from lamu.families import Gamma, Product
@@ -64,7 +64,7 @@ class SiteBeliefs(IndependentDraws):
 
     @property
     def std(self) -> Params:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The standard deviations by site, from draws for sites that are not conjugate."""
+        """The standard deviations by site, by samples for sites that are not conjugate."""
         exact: Any = self.parts.factors.get("conjugate", Product({}))
         drawn = jax.tree.map(jnp.sqrt, self.marginal_variance()) if "normal" in self.parts.factors else {}
         return {**drawn, **exact.std}
@@ -90,16 +90,16 @@ def _merged(parts: Any) -> Params:
 
 
 class RowsPlate(Messenger):
-    """A handler that gives the plate of the rows the size of a batch, and every other plate all of its members."""
+    """A handler that sets the plate of the rows to the size of a batch, and every other plate to its full size."""
 
-    # A plate with a `subsample_size` would otherwise be frozen at one random subsample.
+    # Otherwise a plate with a `subsample_size` would be fixed at one random subsample.
 
     def __init__(self, name: str | None, rows: int) -> None:
         super().__init__(None)
         self.name, self.rows, self.size = name, rows, rows
 
     def process_message(self, msg: Any) -> None:
-        # Sets size and indices of the plate, and keeps the size that the program gave.
+        # Sets size and indices of the plate, and records the program's size.
         if msg["type"] != "plate":
             return
         if msg["name"] == self.name:
@@ -111,10 +111,10 @@ class RowsPlate(Messenger):
 
 
 class _Improper(Messenger):
-    """A handler that gives a site without a density to draw from a value of its support."""
+    """A handler that sets sites of improper distributions, which cannot be sampled, to a value of their support."""
 
     def process_message(self, msg: Any) -> None:
-        # Sets the value at the middle of the real coordinates, where no other handler has set one.
+        # Sets the value at zero in real coordinates, unless another handler has set one.
         if msg["type"] != "sample" or msg["value"] is not None:
             return
         fn = msg["fn"]
@@ -124,13 +124,13 @@ class _Improper(Messenger):
 
 
 def plain_argument(value: Any) -> Any:
-    """Returns a list or a series of pandas as an array, which a program can index by, and all else as it is."""
+    """Returns lists and pandas series as arrays, which a program can index, and other values unchanged."""
     series = hasattr(value, "__array__") and np.ndim(value) == 1 and not isinstance(value, jax.Array)
     return np.asarray(value) if series or isinstance(value, list) else value
 
 
 def has_whole_numbers(arrays: Mapping[str, Any]) -> bool:
-    """Whether there is an integer array, which a program may use as an index."""
+    """Whether an argument is an integer array, which a program may use as an index."""
     return any(jnp.issubdtype(value.dtype, jnp.integer) for value in arrays.values())
 
 
@@ -139,7 +139,7 @@ _BELOW_ALL = -(2**30)
 
 def indices_outside(run: Callable[[Params], Any], arrays: Params) -> Any:
     """Returns checkify's error for out-of-bounds indices in a run."""
-    # -1 is pandas' code of what is missing, and JAX's index of the last member; of one far below zero there is none.
+    # -1 is pandas' code of missing values and JAX's index of the last member; a large negative index is out of bounds.
     signed = {name: value for name, value in arrays.items() if jnp.issubdtype(value.dtype, jnp.signedinteger)}
     below = {
         name: jnp.where(value < 0, _BELOW_ALL, value.astype(jnp.int32))
@@ -148,12 +148,12 @@ def indices_outside(run: Callable[[Params], Any], arrays: Params) -> Any:
     }
     try:
         return checkify.checkify(run, errors=checkify.index_checks)({**arrays, **below})[0]
-    except Exception:  # an operation that checkify does not know, such as the draws of a multinomial
+    except Exception:  # an operation that checkify does not support, such as sampling from a multinomial
         return None
 
 
 def require_members(outside: Any, arrays: Mapping[str, Any]) -> None:
-    """Raises a ValueError for an out-of-bounds index, which JAX would clip to the last member."""
+    """Raises a ValueError for an out-of-bounds index, which JAX would clip."""
     found = outside and re.search(r"index (-?\d+) .* size (\d+)", str(outside.get()))
     if not found:
         return
@@ -183,7 +183,7 @@ def traced(
     inner: Messenger | None = None,
     types: tuple[str, ...] = ("sample",),
 ) -> dict[str, Any]:
-    """Returns NumPyro's sites of one run of a program, by name; `inner` is a handler that sees them first."""
+    """Returns NumPyro's trace of one run of a program, by site name; `inner` is the innermost handler."""
     with (
         lenient(),
         handlers.seed(rng_seed=seed),
@@ -199,9 +199,9 @@ def traced(
 
 @record
 class LogJoint:
-    r"""log p(θ, D) of a program as terms: one a site outside the plate of the rows, and one a row.
+    r"""log p(θ, D) of a program as terms: one for each site outside the plate of the rows, and one for each row.
 
-    A latent category is summed out, in every row by itself, or as a whole where there is no plate of rows:
+    Latent categories are summed out: in every row, or once for the program if it has no plate of rows:
 
     \[ \log p(x_i \mid \theta) = \log \sum_z p(x_i, z \mid \theta) \]
 
@@ -228,14 +228,14 @@ class LogJoint:
     def terms(
         self, arguments: Mapping[str, Any], values: Mapping[str, Any], rows: int
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Returns the terms outside the rows, scalars by site, and those in the rows, `[rows]` by site, in nats.
+        """Returns the terms outside the rows, scalars by site, and those of the rows, `[rows]` by site, in nats.
 
-        Where categories are summed out, what they are summed with is one term, by their names.
+        The factors that are summed over categories together are one term, named by the categories.
 
         Args:
             arguments: the arguments of the program, those of rows with `rows` rows.
             values: the values of the latent sites.
-            rows: how many rows.
+            rows: the number of rows.
         """
         shared, in_rows = self.complete(arguments, values, rows)
         if self.categories:
@@ -251,15 +251,15 @@ class LogJoint:
     def complete(
         self, arguments: Mapping[str, Any], values: Mapping[str, Any], rows: int
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Returns the terms for every value of the categories: outside the rows scalars by site, in them by site too.
+        """Returns the terms for every value of the categories, by site: outside the rows scalars, in the rows arrays.
 
-        Those in the rows are `[choices, rows]`, in nats, a choice being a value of all categories together. A program
-        without a plate of rows is one row.
+        Those in the rows are `[choices, rows]`, in nats. A choice is a joint value of all categories. A program without
+        a plate of rows has one row.
 
         Args:
             arguments: the arguments of the program, those of rows with `rows` rows.
             values: the values of the latent sites.
-            rows: how many rows.
+            rows: the number of rows.
         """
         names = [name for name, _ in self.categories]
         shape = () if self.plate is None else (rows,)
@@ -277,7 +277,7 @@ class LogJoint:
 
     @property
     def choices(self) -> Array:
-        """The values of all categories together, `[choices, categories]`; one choice where there are none."""
+        """The joint values of all categories, `[choices, categories]`; one choice without categories."""
         return jnp.asarray(list(itertools.product(*(kept for _, kept in self.categories))), int)
 
     def _given(
@@ -293,7 +293,7 @@ class LogJoint:
                 scale = 1.0 if site["scale"] is None else site["scale"]
                 if dim is None:
                     shared[name] = jnp.sum(scale * term)
-                else:  # NumPyro scales a plate that it sees in part; rows are scaled by the objective
+                else:  # NumPyro scales a subsampled plate; here the objective scales rows
                     own = jnp.moveaxis(scale * (rows / plate.size) * term, dim, 0)
                     in_rows[name] = jnp.sum(own.reshape(rows, -1), axis=1)
         return shared, in_rows

@@ -1,9 +1,9 @@
-"""A program as a function F of the statistics of its sites, where the identity test finds all of them conjugate."""
+"""The expected log density of a conjugate program, as a function F of the statistics of its sites."""
 
 # \[ F(\mu) = E_q[\log p(\theta, D)], \qquad \nabla_{\mu_k} F = \lambda_k \]
 #
-# The log density is affine in the statistics of each site for given others, so that its expectation under independent
-# sites follows from few values, slopes and curvatures of the program (`lamu.programs.conjugacy`).
+# The log density is affine in the statistics of each site given the others. Its expectation under independent sites
+# therefore follows from a few values, slopes and curvatures of the program (`lamu.programs.conjugacy`).
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _KINDS = {family.__name__: kind for family, kind in OF_FAMILY.items()}
 
 
 def expectation(f: Callable[[Any, Any], Array], kinds: Mapping[str, type]) -> Callable[[Any, Any], Array]:
-    r"""Returns \(\mu \mapsto E_q[f]\), whose gradient is λ of every site.
+    r"""Returns the function \(\mu \mapsto E_q[f]\), whose gradient is the λ of every site.
 
     Args:
-        f: of values by site and of what is given, affine in the statistics of each site.
+        f: a function of values by site and of given arguments, affine in the statistics of each site.
         kinds: the statistics by site.
 
     Examples:
@@ -117,13 +117,13 @@ class SiteMessages(MessageTarget):
 
     Attributes:
         joint: log p(θ, D) as terms.
-        constants: arguments that are arrays and no rows, by name.
-        fixed: arguments that are no arrays, by name.
+        constants: array arguments that are not rows, by name.
+        fixed: arguments that are not arrays, by name.
         given_rows: the arguments that are rows.
         theta: values of the latent sites, for their shapes.
         distributions: the NumPyro distribution of every site, by name.
-        of_choices: what the identity test finds of every factor and latent site for given categories.
-        constraints: how θ comes of real numbers.
+        of_choices: the verdicts of the identity test for every factor and latent site, given the categories.
+        constraints: the transformations from real coordinates to θ.
     """
 
     joint: LogJoint
@@ -136,13 +136,13 @@ class SiteMessages(MessageTarget):
     constraints: Constraints
 
     def first_rows(self, count: int) -> dict[str, Any]:
-        """Returns the arguments of at most so many of the rows that the program was read with; none without rows."""
+        """Returns the arguments of at most so many of the program's rows; none without rows."""
         data = self.given_rows.data
         return {} if data is None else self.given_rows.of({name: value[:count] for name, value in data.y.items()})
 
     @property
     def kinds(self) -> dict[str, type]:
-        """The statistics of the latent sites by name, of those that are conjugate in all their factors."""
+        """The statistics by name of the latent sites that are conjugate in all their factors."""
         found = {name: self._kind(name) for name, _ in self.distributions if name in self.theta}
         return {name: kind for name, kind in found.items() if kind is not None}
 
@@ -160,7 +160,7 @@ class SiteMessages(MessageTarget):
 
     @property
     def blocks(self) -> tuple[tuple[str, ...], ...]:
-        """The latent sites in groups that no factor brings together, in the order of the program."""
+        """The latent sites in groups of sites without a common factor, in the order of the program."""
         return independent_groups(self.kinds, self._needs().values())
 
     def _needs(self) -> dict[str, tuple[str, ...]]:
@@ -172,7 +172,7 @@ class SiteMessages(MessageTarget):
 
     @property
     def rows_add_up(self) -> bool:
-        """Whether λ is a sum over rows for any belief: no factor joins two sites, and no category is summed out."""
+        """Whether λ is a sum over rows for any belief: no factor has two sites, and no category is summed out."""
         return super().rows_add_up and not self.joint.categories
 
     def require_messages(self, asked: str, exact: bool = True) -> None:
@@ -210,22 +210,22 @@ class SiteMessages(MessageTarget):
             return {name: kind.of(theta[name]) for name, kind in self.kinds.items()}
 
     def product(self, beliefs: Mapping[str, Any]) -> Product:
-        """Returns the belief about all sites, its conjugate parts."""
+        """Returns the product belief about all sites."""
         return Product({"conjugate": Product(dict(beliefs))})
 
     def statistics(self, mu: Any) -> dict[str, Any]:
-        """Returns μ by name, in records."""
+        """Returns μ by name, as records."""
         return super().statistics(mu["conjugate"])
 
     def row_bounds(
         self, statistics: Mapping[str, Any], batch: Batch, temperature: Any = 1.0, key: RandomKey | None = None
     ) -> Array:
-        """Returns the expected log density of every row over T, its categories at their best, in nats, `[batch]`."""
+        """Returns the expected log density of every row over T in nats, at optimal category beliefs, `[batch]`."""
         del key
         return logsumexp(self.choice_bounds(statistics, batch) / temperature, axis=0)
 
     def choice_bounds(self, statistics: Mapping[str, Any], batch: Batch) -> Array:
-        """Returns the expected log density of every row for every value of its categories, `[choices, batch]` in nats.
+        """Returns the expected log density of every row for each value of its categories, `[choices, batch]` in nats.
 
         Args:
             statistics: T or μ of every latent site, by name.
@@ -243,7 +243,7 @@ class SiteMessages(MessageTarget):
     def _sum(
         self, statistics: Mapping[str, Any], arguments: Any, rows: int, where: int, shape: tuple[int, ...]
     ) -> Array:
-        """Returns the sum of the expected terms in the rows, or outside: those of the same sites together."""
+        """Returns the sum of the expected terms of the rows, or of those outside; terms of the same sites together."""
         dtype = jnp.result_type(*jax.tree.leaves(dict(statistics)))
         terms = lambda theta, given: self.joint.complete({**given, **dict(self.fixed)}, theta, rows)[where]
         present = jax.eval_shape(terms, jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), self.theta), arguments)
@@ -268,7 +268,7 @@ class SiteMessages(MessageTarget):
         return total
 
     def first_belief(self, key: RandomKey, batch: Batch, temperature: Any) -> Product:
-        """Returns beliefs after one update from random numbers; of a mixture the best of several after some sweeps.
+        """Returns beliefs after one update from a random start; for a mixture the best of several after some sweeps.
 
         Raises:
             TypeError: for a site whose messages have no closed form.
@@ -278,7 +278,7 @@ class SiteMessages(MessageTarget):
 
     @property
     def shares_categories(self) -> bool:
-        """Whether latent categories belong to the whole data instead of single rows."""
+        """Whether latent categories are shared by all data instead of belonging to rows."""
         return bool(self.joint.categories) and not self.has_rows
 
     def has_categories(self, batch: Batch) -> bool:
@@ -289,9 +289,9 @@ class SiteMessages(MessageTarget):
     def first_beliefs(
         self, key: RandomKey, batch: Batch, temperature: Any = 1.0, *, number: Numeric | None = None
     ) -> dict[str, Any]:
-        """Returns beliefs about the latent sites to start from, by name: after one update of each.
+        """Returns initial beliefs about the latent sites, by name: after one update of each.
 
-        Numbers start at a draw. Of a category only as many rows have one as there are values, each another.
+        Numbers start at a random draw. Of the categories, as many rows as there are values start with one value each.
         """
         del number
         draw_key, choice_key = jax.random.split(key)
@@ -309,7 +309,7 @@ class SiteMessages(MessageTarget):
 
         return updated(F, statistics, self.blocks, self.kinds)
 
-    # What a posterior is asked.
+    # Methods of the posterior.
 
     def row_log_prob(self, belief: Belief, batch: Batch, samples: int, key: RandomKey) -> Array:
         if not self.has_rows:
@@ -317,7 +317,7 @@ class SiteMessages(MessageTarget):
         return super().row_log_prob(belief, batch, samples, key)
 
     def local_beliefs(self, belief: Belief, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
-        """Returns the beliefs about the categories of rows, by name; of a program without rows about its own."""
+        """Returns the beliefs about the categories of rows by name; without rows about the program's categories."""
         if not self.joint.categories:
             return super().local_beliefs(belief, rows, samples, key)
         network, batch = belief.factors["network"] if isinstance(belief, Product) else None, rows.full()
@@ -331,11 +331,11 @@ class SiteMessages(MessageTarget):
         for number, (name, values) in enumerate(self.joint.categories):
             own = jnp.asarray(self.joint.choices[:, number][None] == jnp.asarray(values)[:, None], shares.dtype)
             p = (own @ shares).T if self.has_rows else own @ shares[:, 0]
-            found[name] = Categorical(jnp.log(jnp.maximum(p, jnp.finfo(p.dtype).tiny)))  # a share may round to zero
+            found[name] = Categorical(jnp.log(jnp.maximum(p, jnp.finfo(p.dtype).tiny)))  # p may round to zero
         return found
 
     def _shares(self, theta: Params, batch: Batch) -> Array:
-        """Returns the probabilities of every value of the categories at values of the sites, `[choices, batch]`."""
+        """Returns the probability of each value of the categories given the sites, `[choices, batch]`."""
         arguments = {**self.constants, **dict(self.fixed)}
         arguments |= self.given_rows.of(batch.y) if self.has_rows else {}
         values = self.constraints.constrain(theta)[0]
@@ -349,12 +349,12 @@ def _mean_shares(target: Any, draws: Params, batch: Batch) -> Array:
     return jnp.mean(jax.lax.map(lambda params: target._shares(params["network"], batch), draws), axis=0)
 
 
-# λ of a broad belief; shapes and rates are two.
+# λ of a broad belief, with shapes and rates of two.
 _BROAD = {PositiveNumbers: (1.0, -2.0), Variances: (-3.0, -2.0), Chance: (1.0, 1.0), Probabilities: (1.0,)}
 
 
 def _first(kind: Any, key: RandomKey, like: Array) -> Any:
-    """Returns broad statistics of a site: of numbers a draw."""
+    """Returns initial statistics of a site from a broad belief; for numbers at a random draw."""
     if kind in (Numbers, Vectors):
         return kind.of(jax.random.normal(key, like.shape, like.dtype) / 2.0)
     zeros = kind.zeros(like.shape, like.dtype)

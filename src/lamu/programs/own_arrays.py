@@ -1,8 +1,8 @@
-"""A program with copies of the NumPy arrays that it uses without being given them."""
+"""Copies the NumPy arrays that a program uses as globals or closes over."""
 
-# JAX 0.10 keeps what it makes of a NumPy array by the array's identity, for as long as a compiled function lives that
-# has it as a constant, whether or not float64 was on: a program that is traced in both precisions then meets numbers of
-# the other one, as "lax.mul requires arguments to have the same dtypes, got float64, float32". A copy is another array.
+# JAX 0.10 caches the constant of a NumPy array by the array's identity while a compiled function uses it, regardless
+# of whether float64 was enabled. A program that is traced in both precisions would then get constants of the other
+# one: "lax.mul requires arguments to have the same dtypes, got float64, float32". A copy has another identity.
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["with_own_arrays"]
 
 
 def with_own_arrays(program: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a program with copies of the arrays of its module and of what it closes over; others as they are."""
+    """Returns a function with copies of its global and closed-over arrays; other objects unchanged."""
     return _copied(program, {})
 
 
@@ -35,12 +35,12 @@ def _copied(value: Any, known: dict[int, Any]) -> Any:
     module = _of_module(value.__globals__, known)
     copy = FunctionType(value.__code__, module, value.__name__, value.__defaults__, cells or None)
     copy.__kwdefaults__, copy.__dict__ = value.__kwdefaults__, dict(value.__dict__)
-    known[id(value)] = copy  # before what it closes over, which may be itself
+    known[id(value)] = copy  # before its closure, which may contain the function itself
     for cell, old in zip(cells, value.__closure__ or (), strict=True):
         try:
             cell.cell_contents = _copied(old.cell_contents, known)
         except ValueError:
-            continue  # a name that has no value yet
+            continue  # a variable without a value yet
     return copy
 
 

@@ -43,9 +43,9 @@ class Rows:
     """The arguments of a program that are rows.
 
     Attributes:
-        names: their names; none for a program that is one density.
-        data: the rows that the program was read with, or None.
-        dtypes: for each name the dtype in which the program is given it; None for that of the batch.
+        names: their names; none for a program without rows.
+        data: the rows given to `from_numpyro`, or None.
+        dtypes: for each name the dtype that the program gets; None for that of the batch.
 
     Examples:
         >>> import numpy as np
@@ -59,9 +59,10 @@ class Rows:
     dtypes: tuple[str | None, ...] = static(default=())
 
     def of(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns arguments of a batch in the dtypes that the program was read with.
+        """Returns the arguments of a batch in the dtypes given to `from_numpyro`.
 
-        Targets of a batch are whole or floating numbers, and in a program `~censored` means something else for them.
+        Targets of a batch are integers or floats, for which `~censored` in a program has another meaning than for
+        Booleans.
         """
         dtypes = dict(zip(self.names, self.dtypes, strict=bool(self.dtypes)))
         return {
@@ -75,10 +76,10 @@ class ProgramPrior(Prior):
 
     Attributes:
         joint: the program's density.
-        constants: its arguments that are no rows.
-        fixed: its arguments that are no arrays.
+        constants: its array arguments that are not rows.
+        fixed: its arguments that are not arrays.
         batch: one row, for its shape.
-        constraints: how θ comes of the coordinates.
+        constraints: the transformations from real coordinates to θ.
 
     Examples:
         >>> import jax.numpy as jnp, lamu, numpyro, numpyro.distributions as dist
@@ -98,7 +99,7 @@ class ProgramPrior(Prior):
     constraints: Constraints
 
     def log_prob(self, params: Params) -> Array:
-        """Returns log p(θ) with the Jacobian, in nats; zero where the program is one density."""
+        """Returns log p(θ) with the Jacobian, in nats; zero for a program without rows."""
         if self.joint.plate is None:
             return jnp.zeros((), jnp.result_type(*jax.tree.leaves(params)))
         theta, volume = self.constraints.constrain(params)
@@ -108,7 +109,7 @@ class ProgramPrior(Prior):
         return total(shared, dtype) + volume.astype(dtype)
 
     def sample(self, key: RandomKey, params: Params) -> Params:
-        """Raises a TypeError: NumPyro simulates from programs."""
+        """Raises a TypeError, since NumPyro simulates from programs."""
         raise TypeError("simulate from a program with numpyro.infer.Predictive(program, num_samples=...)")
 
 
@@ -118,15 +119,15 @@ class NumpyroProgram(SiteMessages):
 
     Attributes:
         joint: log p(θ, D) as terms.
-        constants: arguments that are arrays and no rows, by name.
-        fixed: arguments that are no arrays, by name.
+        constants: array arguments that are not rows, by name.
+        fixed: arguments that are not arrays, by name.
         given_rows: the arguments that are rows.
         theta: values of the latent sites, for their shapes.
         distributions: the NumPyro distribution of every site, by name.
-        verdicts: what the identity test finds of every factor and latent site.
-        of_choices: the same for given categories, before they are summed out.
-        constraints: how θ comes of the real numbers that algorithms see.
-        frozen: coordinates held at given values, or None.
+        verdicts: the verdicts of the identity test for every factor and latent site.
+        of_choices: the same given the categories, before they are summed out.
+        constraints: the transformations from real coordinates, which algorithms use, to θ.
+        frozen: coordinates fixed at given values, or None.
         start: parameters that every run starts from, or None.
 
     Examples:
@@ -161,7 +162,7 @@ class NumpyroProgram(SiteMessages):
         return tuple(name for name, _ in self.distributions if name in self.theta)
 
     def require_sites(self, given: object) -> None:
-        """Raises a ValueError where a program that was given in the place of the one of a file has other sites."""
+        """Raises a ValueError if a program given to `load` has other sites than the saved one."""
         rows, saved = self.given_rows.of(self.first_rows(1)), dict(self.distributions)
         try:
             sites = traced(
@@ -185,7 +186,7 @@ class NumpyroProgram(SiteMessages):
 
     @property
     def identified(self) -> bool:
-        """Whether no category was summed out, whose values could be permuted."""
+        """Whether no category was summed out: the values of one could be permuted."""
         return not self.joint.categories
 
     @property
@@ -204,7 +205,7 @@ class NumpyroProgram(SiteMessages):
     def log_likelihood(
         self, params: Params, state: State, batch: Batch, key: RandomKey | None = None, train: bool = False
     ) -> tuple[Array, Any]:
-        """Returns the log density of every row; of a program without rows log p(θ, D), with the Jacobian."""
+        """Returns the log density of every row; for a program without rows log p(θ, D), with the Jacobian."""
         coordinates = self.complete(params["network"])
         dtype = jnp.result_type(*jax.tree.leaves(coordinates))
         theta, volume = self.constraints.constrain(coordinates)
@@ -221,10 +222,10 @@ class NumpyroProgram(SiteMessages):
         return self.free_prior.log_prob(params["network"])
 
     def read(self, data: Data) -> Arrays:
-        """Returns the rows that the program was read with, or others of the same arguments.
+        """Returns the rows given to `from_numpyro`, or new ones with the same arguments.
 
         Args:
-            data: None, or arrays by the names of the arguments that are rows; `weight` and `mask` may stand beside.
+            data: None, or arrays by the names of the arguments that are rows, with optional `weight` and `mask`.
 
         Raises:
             ValueError: for other names, or data for a program that has no rows.
@@ -250,20 +251,20 @@ class NumpyroProgram(SiteMessages):
 
     @property
     def simulates(self) -> bool:
-        """True: a prediction draws the observed sites of the program."""
+        """True: predictions sample the observed sites of the program."""
         return True
 
     def inputs(self, x: Inputs) -> Any:
         """Returns the query of a program at new arguments.
 
         Args:
-            x: arguments by name, of which those left out keep their values and those of observed values are predicted;
-                or a number of rows, where rows have nothing else.
+            x: arguments by name: omitted ones keep their values, and those of observed values are predicted. Or a
+                number of rows, if rows have no other arguments.
 
         Raises:
-            TypeError: for something else.
+            TypeError: for other types.
             ValueError: for names that the program does not have, rows that do not fit each other, NaN among numbers,
-                arguments at which the program fails, and latents of which nothing is known there.
+                arguments at which the program fails, and latent sites without a belief there.
         """
         return asked_of(self, x)
 
@@ -272,7 +273,7 @@ class NumpyroProgram(SiteMessages):
         return TypeError(f"{name} is about rows with latent categories, and the program has none; use {instead}")
 
     def constrained(self, posterior: Any) -> Any:
-        """Returns a posterior about real coordinates as one about θ; one about θ is returned unchanged."""
+        """Returns a posterior over real coordinates as one over θ; one over θ is returned unchanged."""
         belief, constraints = posterior.belief, posterior.model.constraints
         network = belief.factors.get("network") if isinstance(belief, Product) else None
         if not isinstance(network, Product):
@@ -302,7 +303,8 @@ class NumpyroProgram(SiteMessages):
             if not self.joint.categories:
                 found = tuple(verdicts(terms, supports, shapes))
                 return replace(self, verdicts=found, of_choices=found)
-            # Where each value of the categories in each row is affine, so is a sum of them, and by chance alone else.
+            # If the term of each value of the categories is affine in each row, so is their sum; otherwise it is only
+            # by chance.
             weight = np.random.default_rng(1).uniform(0.5, 1.5, (len(self.joint.choices), count))
 
             def of_choices(theta: Params) -> dict[str, Array]:
@@ -315,7 +317,7 @@ class NumpyroProgram(SiteMessages):
     def families(self) -> dict[str, str]:
         """Returns the family of every latent site: conjugate in all its factors, or Normal in its real coordinates.
 
-        Where no family is conjugate in all factors the site is a potential, whose belief is Normal in its real
+        A site without a family that is conjugate in all its factors is a potential, with a Normal belief in its real
         coordinates.
         """
         found = self.verdicts

@@ -33,7 +33,7 @@ from lamu.typing import Params
 
 __all__ = ["from_numpyro"]
 
-_MOST = 1024  # values of the latent categories of a row, all together
+_MOST = 1024  # the largest number of joint values of a row's latent categories
 
 
 def from_numpyro(program: Callable[..., Any], data: Mapping[str, Any], rows: str | None = None) -> NumpyroProgram:
@@ -41,24 +41,24 @@ def from_numpyro(program: Callable[..., Any], data: Mapping[str, Any], rows: str
 
     \[ \log p(\theta, D) = \log p(\theta) + \sum_{i \in \text{rows}} \log p(x_i \mid \theta) \]
 
-    Sites, plates, masks, scales and supports are those that NumPyro's handlers see. Latent sites are θ, by name at
-    `params["network"]`; latent categories are summed out. Every algorithm of a density works on it through real
-    coordinates; where the plate of the rows is named, minibatches too. `lamu.algorithms.cvi` takes exact messages for
-    the sites that an identity test finds conjugate (`table`); where all are, `vmp`, `em`, `svi` and `ncvmp` take the
-    program as a graph, with the categories of a row at their best.
+    Sites, plates, masks, scales and supports are read by NumPyro's effect handlers. θ are the latent sites, by name in
+    `params["network"]`; latent categories are summed out. Every algorithm for densities works on the real coordinates,
+    with minibatches if the plate of the rows is named. `lamu.algorithms.cvi` computes exact messages for the sites that
+    an identity test finds conjugate (`table`). If all sites are, `vmp`, `em`, `svi` and `ncvmp` fit the program as a
+    graph, with optimal beliefs about the categories of a row.
 
     Args:
-        program: a function of the data with NumPyro's primitives, which is run several times.
-        data: the program's arguments by name. Of the arrays, those with as many rows as the plate of the rows are cut
-            into batches, the others are constants.
-        rows: the name of the plate whose members are the rows of the data, independent of each other given θ; None for
-            a program without such a plate, which is one density.
+        program: a function of the data with NumPyro's primitives. It is run several times.
+        data: the program's arguments by name. Arrays with as many rows as the plate of the rows are split into batches;
+            others are constants.
+        rows: the name of the plate whose members are the rows of the data, conditionally independent given θ; None for
+            a program without such a plate.
 
     Returns:
         The target, for `lamu.fit(target, None, algorithm)`.
 
     Raises:
-        TypeError: for a program that is no function, or data that are no mapping.
+        TypeError: for a program that is not a function, or data that are not a mapping.
         ValueError: for an argument that the data lack or that the program does not have, a plate that does not exist, a
             latent site in the plate of the rows, an array of rows called `weight` or `mask`, a category that cannot be
             summed out, a support that depends on other sites, NaN, or rows on which others, or terms outside, depend.
@@ -123,14 +123,14 @@ def from_numpyro(program: Callable[..., Any], data: Mapping[str, Any], rows: str
 
 
 class _Seen(RowsPlate):
-    """A plate that keeps the size of the program."""
+    """A handler that records the full size of a plate and disables its subsampling."""
 
     def __init__(self, name: str | None) -> None:
         super().__init__(name, 1)
         self.subsampled: dict[str, tuple[int, int]] = {}
 
     def process_message(self, msg: Any) -> None:
-        # Sees all rows of the plate, in the place of a sample of them.
+        # Uses all rows of the plate instead of a subsample.
         if msg["type"] == "plate":
             size, part = msg["args"]
             if part is not None and part != size:
@@ -141,7 +141,7 @@ class _Seen(RowsPlate):
 
 
 def _traced_whole(program: Callable[..., Any], arguments: Mapping[str, Any], rows: str | None) -> dict[str, Any]:
-    """Returns the sites of the program on all of its data; says so where the data are a subsample already."""
+    """Returns the sites of the program on all of its data; raises an error if the data are a subsample already."""
     plate = _Seen(rows)
     try:
         whole = traced(program, arguments, {}, plate)
@@ -163,7 +163,7 @@ def _traced_whole(program: Callable[..., Any], arguments: Mapping[str, Any], row
 def _require_no_randomness(
     program: Callable[..., Any], arguments: Mapping[str, Any], whole: Mapping[str, Any], rows: str | None
 ) -> None:
-    """Raises where the density is random given all sites: it would be frozen at one draw."""
+    """Raises a ValueError if the density is random given all sites, since it would be fixed at one draw."""
     values = {name: site["value"] for name, site in whole.items() if not site["is_observed"]}
     with lenient():
         first, second = (
@@ -179,7 +179,7 @@ def _require_no_randomness(
 
 
 def _arguments(program: Callable[..., Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of the program, checked beside its signature."""
+    """Returns the arguments of the program, checked against its signature."""
     arguments = {name: plain_argument(value) for name, value in data.items()}
     parameters = inspect.signature(program).parameters
     if any(p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL) for p in parameters.values()):
@@ -194,7 +194,7 @@ def _arguments(program: Callable[..., Any], data: Mapping[str, Any]) -> dict[str
 
 
 def _require_numbers(arguments: Mapping[str, Any]) -> None:
-    """Raises a ValueError for NaN: missing values have no density and need a mask."""
+    """Raises a ValueError for NaN, since missing values have no density and need a mask."""
     for name, value in arguments.items():
         if _is_array(value) and np.issubdtype(value.dtype, np.floating) and np.isnan(value).any():
             row = int(np.argwhere(np.isnan(value))[0][0]) if np.ndim(value) else 0
@@ -251,7 +251,7 @@ def _require_shared(sites: Mapping[str, Any], rows: str | None) -> None:
 def _require_fixed_supports(
     program: Any, arguments: Mapping[str, Any], whole: Mapping[str, Any], sites: Mapping[str, Any], rows: str | None
 ) -> None:
-    """Raises where a support moves with other sites: the real coordinates would then mean other things every time."""
+    """Raises a ValueError if a support depends on other sites, since the real coordinates would change meaning."""
     with lenient():
         moved = {
             name: biject_to(site["fn"].support)(0.7 * biject_to(site["fn"].support).inv(site["value"]) + 0.1)
@@ -271,7 +271,7 @@ def _require_fixed_supports(
 
 
 def _rows(joint: LogJoint, arguments: Mapping[str, Any], theta: Params, count: int) -> Rows:
-    """Returns which arguments are rows, after a check that rows are independent."""
+    """Returns the arguments that are rows, after a check that rows are independent."""
     if joint.plate is None:
         return Rows((), None)
     names = tuple(
@@ -313,7 +313,7 @@ def _rows(joint: LogJoint, arguments: Mapping[str, Any], theta: Params, count: i
 
 
 def _kept_dtype(values: Any) -> str | None:
-    """Returns the dtype that batches of an argument must come back in, as `~flag` needs one of truth values."""
+    """Returns the dtype to restore in batches of an argument: `~flag` needs Booleans."""
     dtype = jax.dtypes.canonicalize_dtype(values.dtype)
     return None if np.issubdtype(dtype, np.floating) else dtype.name
 

@@ -1,4 +1,4 @@
-"""Queries of a NumPyro program at new arguments: the sites to draw, the given ones, and their densities."""
+"""Queries of a NumPyro program at new arguments: sites to sample, given sites, and their densities."""
 
 from __future__ import annotations
 
@@ -36,23 +36,22 @@ from lamu.typing import Array, Inputs, Params
 __all__ = ["ProgramQuery", "asked_of", "log_densities", "shared_categories", "simulated"]
 
 
-# Sites of the belief take its draws, as `numpyro.infer.Predictive` has it; what was observed and is not given is drawn
-# from its distribution, and so are latents that no belief is about: categories that were summed out, and members that
-# plates of another size have. Keys are split as NumPyro's handler `seed` splits them, so that the same keys give the
-# same draws.
+# As in `numpyro.infer.Predictive`, latent sites take samples of the belief. Observed sites that are not given are
+# sampled from their distribution, and so are latents without a belief: categories that were summed out, and new members
+# of plates with another size. Keys are split as by NumPyro's handler `seed`, so that equal keys give equal samples.
 
 
 @record
 class ProgramQuery:
-    """A program at arguments, and which of its sites are drawn there."""
+    """A program's arguments for a prediction, and the sites to sample."""
 
     arrays: Params  # the arguments that are arrays, by name
     fixed: tuple[tuple[str, Any], ...] = static()  # the others
-    rows: int = static()  # how many members the plate of the rows has
-    asked: tuple[str, ...] = static()  # sites that were observed, and are drawn
-    redrawn: tuple[str, ...] = static()  # latent sites that are drawn, since no belief is about them there
-    derived: tuple[str, ...] = static()  # deterministic sites, and others that have no one distribution
-    extended: tuple[str, ...] = static(default=())  # latent sites whose first members are known, and others drawn
+    rows: int = static()  # the size of the plate of the rows
+    asked: tuple[str, ...] = static()  # observed sites to sample
+    redrawn: tuple[str, ...] = static()  # latent sites to sample, without a belief about them here
+    derived: tuple[str, ...] = static()  # deterministic sites, and sites without a single distribution
+    extended: tuple[str, ...] = static(default=())  # latent sites to sample except for their first members
 
     @property
     def arguments(self) -> Params:
@@ -61,9 +60,9 @@ class ProgramQuery:
 
 
 class _Drawn:
-    """A function for NumPyro's `substitute` that draws sites instead of their observed values, also in `scan`."""
+    """A function for NumPyro's `substitute` that samples sites instead of using observed values, also in `scan`."""
 
-    # Of plates that have grown it draws all members, and puts the known ones first.
+    # For plates that have grown it samples all members, and then sets the first ones to the belief's.
 
     def __init__(self, names: tuple[str, ...], known: Params) -> None:
         self.names, self.known = names, known
@@ -80,7 +79,7 @@ class _Drawn:
 
 
 def _run(joint: LogJoint, query: ProgramQuery, values: Params, key: Any, drawn: bool = True) -> Any:
-    """Returns all sites of one run at values of some, drawn by a key."""
+    """Returns all sites of one run given the values of some, with a random key."""
     known = {name: values[name] for name in query.extended if name in values}
     kept = {name: value for name, value in values.items() if name not in (*query.redrawn, *query.extended)}
     unobserved = handlers.substitute(substitute_fn=_Drawn(query.asked if drawn else (), known))
@@ -90,7 +89,7 @@ def _run(joint: LogJoint, query: ProgramQuery, values: Params, key: Any, drawn: 
 
 @jax.jit
 def simulated(joint: LogJoint, query: ProgramQuery, theta: Params, keys: Any) -> Params:
-    """Returns a value of every site that is drawn, with its distribution (None of a deterministic one), by name."""
+    """Returns a value of every sampled site with its distribution (None for deterministic sites), by name."""
 
     def one(drawn: tuple[Params, Any]) -> Params:
         values, key = drawn
@@ -105,7 +104,7 @@ def simulated(joint: LogJoint, query: ProgramQuery, theta: Params, keys: Any) ->
 
 @jax.jit
 def log_densities(joint: LogJoint, query: ProgramQuery, theta: Params, keys: Any, values: Any) -> dict[str, Array]:
-    """Returns the log density of given values of sites, `[draws, rows]` in nats; one row where a site has none."""
+    """Returns the log density of given values of sites, `[draws, rows]` in nats; one row for sites without rows."""
 
     def one(drawn: tuple[Params, Any]) -> dict[str, Array]:
         sites = _run(joint, query, {**drawn[0], **values}, drawn[1], drawn=False)
@@ -123,7 +122,7 @@ def log_densities(joint: LogJoint, query: ProgramQuery, theta: Params, keys: Any
 
 @jax.jit
 def shared_categories(model: SiteMessages, theta: Params, keys: Any) -> Params:
-    """Returns a value of each category of a program without rows at every draw of θ, given what it observed."""
+    """Returns a value of each category of a program without rows at every draw of θ, given the observed sites."""
     arguments, choices = {**model.constants, **dict(model.fixed)}, model.joint.choices
 
     def one(drawn: tuple[Params, Any]) -> Array:
@@ -136,13 +135,13 @@ def shared_categories(model: SiteMessages, theta: Params, keys: Any) -> Params:
 
 
 def asked_of(model: SiteMessages, x: Inputs) -> ProgramQuery:
-    """Returns the query of a program at arguments by name, or at a number of rows; raises an error if it is invalid."""
+    """Returns the query of a program at arguments by name, or a number of rows; raises an error if it is invalid."""
     arrays, fixed = _fitted(model)
     sources = _sources(model, arrays, fixed)
     targets = {name for source in sources.values() for name in source.arguments}
     given, blank, rows = _given(model, x, arrays, targets)
     absent = tuple(name for name in arrays if name in targets and name not in given)
-    # What a site observes is known where all that it comes of is given.
+    # The observed values of a site are known if all arguments that they are computed from are given.
     asked = tuple(
         site for site, source in sources.items() if not source.arguments or set(source.arguments) & set(absent)
     )
@@ -189,14 +188,14 @@ class _Source:
 
 
 def _fitted(model: SiteMessages) -> tuple[Params, Params]:
-    """Returns the arguments of the fit: arrays, and others."""
+    """Returns the arguments of the fit: arrays and others."""
     rows = model.given_rows.data
     own = {} if rows is None else model.given_rows.of({name: jnp.asarray(value) for name, value in rows.y.items()})
     return {**model.constants, **own}, dict(model.fixed)
 
 
 def _sources(model: SiteMessages, arrays: Params, fixed: Params) -> dict[str, _Source]:
-    """Returns the origin of the values of every observed site, by name."""
+    """Returns the source of the values of every observed site, by name."""
     rows = next((len(arrays[name]) for name in model.given_rows.names), 1)
     plate = RowsPlate(model.joint.plate, rows)
 
@@ -217,7 +216,7 @@ def _is_factor(site: Any) -> bool:
 
 
 def _used(closed: ClosedJaxpr, outputs: list[int]) -> list[bool]:
-    """Returns which inputs some outputs of a program depend on."""
+    """Returns the inputs that some outputs of a program depend on."""
     asked = [number in outputs for number in range(len(closed.jaxpr.outvars))]
     return list(partial_eval.dce_jaxpr(closed.jaxpr, asked)[1])
 
@@ -225,7 +224,7 @@ def _used(closed: ClosedJaxpr, outputs: list[int]) -> list[bool]:
 def _given(
     model: SiteMessages, x: Inputs, arrays: Params, targets: set[str]
 ) -> tuple[Params, dict[str, tuple[int, ...]], int]:
-    """Returns the arguments that are given, by name, the shapes of those that are NaN alone, and the number of rows."""
+    """Returns the given arguments by name, the shapes of those that are all NaN, and the number of rows."""
     names = model.given_rows.names
     if isinstance(x, int) and not isinstance(x, bool):
         needed = [name for name in names if name not in targets]
@@ -275,7 +274,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _sizes(shapes: Mapping[str, tuple[int, ...]], arrays: Params) -> dict[int, int]:
-    """Returns which sizes of axes have become which, where that is one."""
+    """Returns the new size for each old size of an axis, where it is unique."""
     found: dict[int, set[int]] = {}
     for name, shape in shapes.items():
         if name in arrays and len(shape) == arrays[name].ndim:
@@ -293,13 +292,13 @@ def _resized(
 
 @jax.jit
 def _outside(joint: LogJoint, query: ProgramQuery, theta: Params) -> Any:
-    """Returns the error of indices that are no members, of one run."""
+    """Returns checkify's error for out-of-bounds indices in one run."""
     values = lambda arrays: [s["value"] for s in _run(joint, replace(query, arrays=arrays), theta, 0).values()]
     return indices_outside(values, query.arrays)
 
 
 def _sites(joint: LogJoint, query: ProgramQuery) -> dict[str, Params]:
-    """Returns kind, shape, plates and distribution of every site at arguments, without values of latents."""
+    """Returns kind, shape, plates and distribution of every site at arguments, by abstract evaluation."""
     found: dict[str, Params] = {}
 
     def run() -> None:
@@ -320,7 +319,7 @@ def _settled(
     sources: Mapping[str, _Source],
     sizes: Mapping[int, int],
 ) -> ProgramQuery:
-    """Returns the query with the sites that are drawn and derived, after checks that they can be."""
+    """Returns the query with its sampled and derived sites, after checking them."""
     resized = []
     for name, value in model.theta.items():
         if name not in sites:
@@ -357,8 +356,8 @@ def _settled(
 
 
 def _goes_on(model: SiteMessages, name: str, site: Params, sizes: Mapping[int, int]) -> bool:
-    """Whether a number asks for more members of a plate, of which the first are known; false for other members."""
-    # An array with as many entries as members, as the rows have, is of other members.
+    """Whether a number asks for more members of a plate with the fitted ones first; False for other members."""
+    # An array with one entry per member, such as the rows', belongs to other members.
     fitted = model.theta[name].shape
     grown = [(old, new) for old, new in zip(fitted, site["shape"], strict=True) if old != new]
     others = any(sizes.get(old) == new for old, new in grown)
@@ -373,7 +372,7 @@ def _goes_on(model: SiteMessages, name: str, site: Params, sizes: Mapping[int, i
 
 
 def _continues(name: str, site: Params, fitted: tuple[int, ...]) -> bool:
-    """Whether a latent of another shape is a series that goes on; false where it is of the members of other plates."""
+    """Whether a latent of another shape is a longer series; False if it belongs to members of other plates."""
     shape, event = site["shape"], site["event"]
     if site["_control_flow_done"] and len(shape) == len(fitted) and shape[1:] == fitted[1:] and shape[0] > fitted[0]:
         return True
@@ -388,7 +387,7 @@ def _continues(name: str, site: Params, fitted: tuple[int, ...]) -> bool:
 
 
 def _require_blind(joint: LogJoint, query: ProgramQuery, theta: Params, places: tuple[str, ...]) -> None:
-    """Raises an error where the sites to draw depend on omitted arguments."""
+    """Raises a ValueError if the sites to sample depend on omitted arguments."""
     if not places:
         return
     names = (*query.asked, *query.redrawn, *query.derived)

@@ -1,8 +1,7 @@
-"""The reports of `lamu fit` and `lamu compare`: one HTML file each, with all it shows inside."""
+"""The reports of `lamu fit` and `lamu compare`, each as one self-contained HTML file."""
 
-# `fit_report` and `comparison_report` return the text of the file. Every value is escaped (`markup`), pictures are
-# inline SVG that follows the reader's light or dark scheme (`figures`), and a content security policy forbids to load
-# anything.
+# `fit_report` and `comparison_report` return the text of the file. All values are escaped (`markup`), pictures are
+# inline SVG for the browser's light or dark mode (`figures`), and a content security policy forbids external resources.
 
 from lamu.report.comparison import comparison_report
 from lamu.report.fitted import FittedRun, fit_report

@@ -1,4 +1,4 @@
-"""Advice after a fit: each finding that calls for action, with the command or option for it."""
+"""Recommendations after a fit, each with a command or option."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["advice", "epistemic_share"]
 _SURE = 2.0  # standard errors
 _FEW_TEST_ROWS = 100
 _LARGE_SHARE = 0.25
-_NONE = 1e-9  # a share that is rounding
+_NONE = 1e-9  # the largest share that is a rounding error
 
 
 def advice(
@@ -28,8 +28,8 @@ def advice(
     ece_if_calibrated: Estimate | None,
     words: Mapping[str, str],
 ) -> list[str]:
-    """Returns sentences, the most urgent first."""
-    # `ece_if_calibrated`: the calibration error that the same probabilities would have if they were right.
+    """Returns the recommendations, the most important first."""
+    # `ece_if_calibrated`: the expected calibration error of the same probabilities if they were calibrated.
     sentences = []
     if converged is False:
         sentences.append(
@@ -85,7 +85,7 @@ def advice(
 
 
 def epistemic_share(pred: Any) -> float:
-    """Returns the part of the predictive uncertainty that is about the weights, the ratio of the sums over rows."""
+    """Returns the epistemic share of the predictive uncertainty, as the ratio of the sums over rows."""
     total = float(np.sum(np.asarray(pred.total, float)))
     return float(np.sum(np.asarray(pred.epistemic, float))) / total if total > 0.0 else 0.0
 

@@ -1,4 +1,4 @@
-"""The report of `lamu compare`: the same scores as its table, with the differences as a picture."""
+"""The report of `lamu compare`: the scores of its table, and a picture of the differences."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def comparison_report(
     versions: Mapping[str, str],
 ) -> str:
     """Returns the report of a comparison as the text of an HTML file."""
-    # `tables`: the scores and the costs of the algorithms that came to an end, as they are shown: heads, then rows.
+    # `tables`: scores and costs of the algorithms that finished, as heads and rows.
     ended = [row for row in rows if "failure" not in row]
     failed = [f"{row['algorithm']}: {row['failure']}" for row in rows if "failure" in row]
     sections = [

@@ -1,10 +1,10 @@
-"""The effect of each feature on the prediction: partial dependence with a band for the uncertainty of the weights."""
+"""Partial dependence of the prediction on each feature, with epistemic uncertainty."""
 
 # \[ \bar f_j(v) = \frac1B \sum_{b=1}^B E[y \mid x_b,\, x_{bj} = v] \]
 #
-# over B training rows \(x_b\) whose feature j takes the value v (Friedman 2001). The band is \(\pm 1.645\) times the
-# posterior standard deviation of the mean, from draws of the weights where the prediction has them; elsewhere it is the
-# mean over the rows of that of \(E[y \mid x, \theta]\), which is at least as large.
+# over B training rows \(x_b\) with feature j set to v (Friedman 2001). The band is \(\pm 1.645\) times the posterior
+# standard deviation of \(\bar f_j(v)\), if the prediction has samples of the weights. Otherwise it is the mean over the
+# rows of the standard deviation of \(E[y \mid x, \theta]\), which is at least as large.
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Effect:
     """The effect of one feature."""
 
     name: str  # the feature
-    values: np.ndarray  # where it was set, numbers or words, `[points]`
+    values: np.ndarray  # its values, numbers or words, `[points]`
     mean: np.ndarray  # the mean prediction, `[points, curves]`: in the target's units, or probabilities
     deviation: np.ndarray  # the posterior standard deviation, in the shape of the mean
-    curves: tuple[str, ...]  # what each curve is of: labels, or nothing for a regression
+    curves: tuple[str, ...]  # the label of each curve; empty for a regression
 
     @property
     def size(self) -> float:
@@ -48,7 +48,7 @@ class Effect:
 
 
 def effects(posterior: Any, x: Inputs, encoding: Encoding, seed: int, **options: Any) -> list[Effect]:
-    """Returns the effect of each feature, the largest first; nothing for a table of too many columns."""
+    """Returns the effect of each feature, the largest first; empty for a table with too many columns."""
     x = np.asarray(x)
     columns = [column for column in range(len(encoding.columns)) if len(np.unique(x[:, column])) > 1]
     rows = min(len(x), _ROWS, _MOST_PREDICTIONS // (_POINTS * max(len(columns), 1)))
@@ -77,7 +77,7 @@ def effects(posterior: Any, x: Inputs, encoding: Encoding, seed: int, **options:
 
 
 def draw(effect: Effect, target: str, legend: bool = True) -> Figure:
-    """Returns a figure of an effect: curves with bands for a number, points with bars for words."""
+    """Returns a figure of an effect: curves with bands for numbers, points with bars for words."""
     figure = canvas(3.2, 2.4)
     axes = figure.subplots()
     words = effect.values.dtype.kind not in "fiu"
@@ -131,13 +131,13 @@ def _mean_and_deviation(pred: Predictive, rows: int) -> tuple[np.ndarray, np.nda
     mean, epistemic = np.asarray(pred.mean, float), np.asarray(pred.epistemic, float)
     if not pred.support.has_classes:
         return over_rows(mean), over_rows(np.sqrt(epistemic))
-    # To second order the mutual information of a class is Var(p) / (2 p (1 − p)), and that of all classes is larger.
+    # To second order the mutual information for one class is Var(p) / (2 p (1 − p)); for all classes it is larger.
     epistemic = epistemic.reshape(-1, *(1,) * (mean.ndim - 1))
     return over_rows(mean), over_rows(np.sqrt(2.0 * mean * (1.0 - mean) * epistemic))
 
 
 def _grid(column: np.ndarray, words: bool) -> np.ndarray:
-    """Returns the values at which a feature is set: the most frequent words, or quantiles of a number."""
+    """Returns the values for a feature: the most frequent words, or quantiles of a number."""
     values, counts = np.unique(column, return_counts=True)
     if words:
         return values[np.sort(np.argsort(-counts, kind="stable")[:_POINTS])]
@@ -155,7 +155,7 @@ def _shown(grid: np.ndarray, column: int, encoding: Encoding) -> np.ndarray:
 
 
 def _curves(encoding: Encoding) -> list[int]:
-    """Returns which outputs are drawn: that of a regression, the event of two classes, or the first classes."""
+    """Returns the outputs to draw: that of a regression, the event of two classes, or the first classes."""
     if encoding.task == "classes":
         return list(range(min(len(encoding.labels), _MOST_CURVES)))
     return [0]

@@ -1,4 +1,4 @@
-"""The report of `lamu fit`: what was fitted, how well, how far it can be trusted, and what to do next."""
+"""The report of `lamu fit`: model, scores, calibration, convergence and recommendations."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FittedRun", "fit_report"]
 
-_ROWS = 8  # of a table of rows
+_ROWS = 8  # in a table of rows
 _MOST_EFFECTS = 8
-_MOST_FEATURES = 4  # that are shown of a row
+_MOST_FEATURES = 4  # features shown of a row
 _SURE = 2.0  # standard errors
 _UNWEIGHTED = " The pictures of this page show rows, each once; the scores count them by their weights."
 _ROUNDING = 1e-5  # of float32, relative
@@ -39,25 +39,25 @@ class FittedRun:
 
     posterior: Any
     pred: Any  # its prediction of the test rows
-    predictions: Mapping[str, np.ndarray]  # the same as named columns, as they are written to predictions.csv
-    encoding: Encoding  # what the columns and the target are
+    predictions: Mapping[str, np.ndarray]  # the same as named columns, as in predictions.csv
+    encoding: Encoding  # the encoding of the columns and the target
     x: Any  # the inputs of all rows
     train: np.ndarray  # the numbers of the training rows
     test: np.ndarray  # the numbers of the test rows
     y_test: Any  # the test targets
-    histories: Sequence[Mapping[str, np.ndarray]]  # of each run that is part of the posterior
-    # The scores of the model and of each baseline by name, the model first.
+    histories: Sequence[Mapping[str, np.ndarray]]  # the history of each run of the posterior
+    # The scores of the model and of each baseline by name, with the model first.
     scores: Mapping[str, Mapping[str, Estimate]]
-    differences: Mapping[str, Estimate]  # by baseline, how much larger its nll is than the model's, row by row
-    meaning: Mapping[str, str]  # by score, how it is read
+    differences: Mapping[str, Estimate]  # by baseline, the paired difference of its nll and the model's
+    meaning: Mapping[str, str]  # by score, its interpretation
     level: float  # the probability of the intervals
     calibration: Figure  # a figure
-    convergence: Any  # how far the posterior is from its fixed point; None where it was not measured
-    config: Mapping[str, Any]  # what was asked and chosen, as in config.json
-    seconds: float  # of the fit, with compilation
+    convergence: Any  # the distance to a fixed point; None if not measured
+    config: Mapping[str, Any]  # given and chosen options, as in config.json
+    seconds: float  # the duration of the fit, with compilation
     prediction: Mapping[str, Any]  # the options of a prediction
-    out: str  # the folder, as the command named it
-    weight: np.ndarray | None = None  # what each test row counts; ones where None
+    out: str  # the folder, as given to the command
+    weight: np.ndarray | None = None  # the weight of each test row; ones where None
 
     @property
     def name(self) -> str:
@@ -83,7 +83,7 @@ def fit_report(run: FittedRun) -> str:
 
 
 def _summary(run: FittedRun) -> Markup:
-    """Returns the answer in a paragraph: the first score, and whether it is better than the best baseline."""
+    """Returns a paragraph with the first score, and whether it is better than the best baseline's."""
     score, estimate = next(iter(run.scores[run.name].items()))
     best = min(run.differences, key=lambda name: run.differences[name].value)
     return paragraph(
@@ -214,12 +214,12 @@ def _calibration_error(run: FittedRun) -> str:
 
 
 def _right_error(run: FittedRun) -> Estimate:
-    """Returns the calibration error that the predicted probabilities would have if they were right."""
+    """Returns the expected calibration error of the predicted probabilities if they were calibrated."""
     return calibrated_gap(np.max(np.asarray(run.pred.probabilities, float), axis=1), weight=run.weight)
 
 
 def _ranks_rows(run: FittedRun) -> bool:
-    """Returns whether some rows are more uncertain than others, beyond rounding."""
+    """Returns whether the uncertainty differs between rows, beyond rounding."""
     total = np.asarray(run.pred.total, float)
     return bool(np.ptp(total) > _ROUNDING * np.abs(total).max())
 
@@ -259,7 +259,7 @@ def _converged(run: FittedRun) -> list[Markup]:
 
 
 def _stopped(run: FittedRun) -> list[Markup]:
-    """The table of candidates, which have no fixed point: weights and held-out scores."""
+    """Returns the table of candidates, which have no fixed point: weights and held-out scores."""
     config = run.config
     rows = [
         (name, f"{weight:.2f}", f"{config['candidates_nll'][name]:.3f}")

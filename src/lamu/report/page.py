@@ -1,4 +1,4 @@
-"""A page of sections: one HTML file with its style inside, a table of contents, and nothing to load."""
+"""A self-contained HTML page of sections with a table of contents."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 __all__ = ["Markup", "Section", "clean", "element", "join", "page", "paragraph", "picture", "table", "text"]
 
 
-# Characters that HTML does not allow; a parser would drop them or end there.
+# Characters that HTML does not allow: parsers drop them or stop.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """Text that is HTML."""
 
 
 def clean(value: str) -> str:
-    """Returns text without the characters that no HTML file may hold."""
+    """Returns text without the characters that HTML does not allow."""
     return _FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", value)
 
 
 def text(value: object) -> Markup:
-    """Returns a value as HTML: markup as it is, anything else escaped."""
+    """Returns a value as HTML: markup unchanged, other values escaped."""
     return value if isinstance(value, Markup) else Markup(html.escape(clean(str(value))))
 
 
 def join(values: Iterable[object], between: str = "") -> Markup:
-    """Returns the values as HTML, one after the other."""
+    """Returns the concatenated HTML of values."""
     return Markup(between.join(text(value) for value in values))
 
 
@@ -54,7 +54,7 @@ def paragraph(*children: object, **attributes: object) -> Markup:
 
 
 def table(caption: str, heads: Sequence[object], rows: Iterable[Sequence[object]]) -> Markup:
-    """Returns a table in a frame that scrolls where it is wider than the page, by keyboard too."""
+    """Returns a table in a frame that scrolls if it is wider than the page, also by keyboard."""
     head = element("tr", *(element("th", heading, scope="col") for heading in heads))
     body = [
         element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in rows
@@ -64,20 +64,20 @@ def table(caption: str, heads: Sequence[object], rows: Iterable[Sequence[object]
 
 
 _COLOURS = {INK: "--ink", GREY: "--grey", PALE: "--pale", ACCENT: "--accent", "#ffffff": "--paper", "#000000": "--ink"}
-_PIXELS = 96  # of the page, an inch
-_WIDTH_ON_A_PHONE = 384  # page.css shrinks a figure to three quarters there, of this width to a phone of 320 pixels
+_PIXELS = 96  # per inch
+_WIDTH_ON_A_PHONE = 384  # in pixels: page.css scales figures to three quarters on phones, and phones have 320 pixels
 _NO_METADATA: dict[str, Any] = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
 def picture(name: str, figure: Figure, alternative: str, caption: object = "") -> Markup:
     """Returns a figure as an element of the page."""
-    # `name`: begins all its identifiers, which are otherwise those of every figure.
+    # `name`: the prefix of the figure's identifiers, which would otherwise repeat in every figure.
     from matplotlib import rc_context
 
     file = io.StringIO()
-    # Text stays text, and runs do not differ.
+    # Text is not converted to paths, and the output is reproducible.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "lamu"}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # the browser's fonts have what matplotlib's lacks
+        warnings.filterwarnings("ignore", "Glyph")  # glyphs that matplotlib's font lacks are in the browser's fonts
         figure.savefig(file, format="svg", metadata=_NO_METADATA)
     svg = clean(file.getvalue())
     svg = svg[svg.index("<svg") :]
@@ -92,12 +92,12 @@ def picture(name: str, figure: Figure, alternative: str, caption: object = "") -
     svg = svg.replace("LABEL", label, 1)
     below = element("figcaption", caption) if caption else ""
     width = round(figure.get_size_inches()[0] * _PIXELS)
-    # One that is wider than a phone scrolls there, and a keyboard must reach what scrolls.
+    # A figure that is wider than a phone scrolls there, and scrolling elements must be reachable by keyboard.
     reached = {"tabindex": "0"} if width > _WIDTH_ON_A_PHONE else {}
     return element("figure", Markup(svg.strip()), below, style=f"--width: {width}px", **reached)
 
 
-# The browser itself then refuses scripts and whatever is not in the file.
+# The browser then blocks scripts and all external resources.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 

@@ -1,4 +1,4 @@
-"""The report and the picture of a model of rows without a target."""
+"""The report and the plot of a model of rows without a target."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ _SURE = 2.0  # standard errors
 class FittedRows:
     """A model of rows, and its section of the report."""
 
-    model: str  # as --model takes it
-    words: str  # what it is
-    size: str  # how many of its parts, with what they are
+    model: str  # the value of --model
+    words: str  # a description
+    size: str  # the number of its parts, with their name
     columns: tuple[str, ...]  # the names of the columns
-    # What the parts are called, the label of each, and how each moves the standardised columns, `[parts, columns]`.
+    # The name of the parts, the label of each, and their effects on the standardised columns, `[parts, columns]`.
     summary: tuple[str, Sequence[str], np.ndarray]
     values: np.ndarray  # the table, `[rows, columns]`
     scaled: np.ndarray  # the same, standardised
     latents: Mapping[str, np.ndarray]  # of each row, by name
     log_prob: np.ndarray  # of each row
     test: np.ndarray  # the numbers of the rows held out
-    references: Mapping[str, np.ndarray]  # the log densities of rows held out by the name of a reference
-    tried: Mapping[int, Mapping[str, float]]  # the bound and the held-out density of each size
-    tried_of: str  # what the size counts
-    history: Mapping[str, np.ndarray]  # of the run
-    convergence: Any  # how far the posterior is from its fixed point; None where it was not measured
-    remarks: Sequence[str]  # what the model says of the posterior
-    notes: Sequence[str]  # what was decided in reading
-    config: Mapping[str, Any]  # what was asked and chosen, as in config.json
-    seconds: float  # of the fit
+    references: Mapping[str, np.ndarray]  # log densities of the held-out rows by reference
+    tried: Mapping[int, Mapping[str, float]]  # the evidence bound and the held-out density for each size
+    tried_of: str  # the unit of the size
+    history: Mapping[str, np.ndarray]  # the history of the run
+    convergence: Any  # the distance to a fixed point; None if not measured
+    remarks: Sequence[str]  # remarks on the posterior
+    notes: Sequence[str]  # decisions in reading the table
+    config: Mapping[str, Any]  # given and chosen options, as in config.json
+    seconds: float  # the duration of the fit
     out: str  # the folder
 
 
@@ -79,7 +79,7 @@ def latents_figure(run: FittedRows) -> Figure:
         axes.set(xlabel="latent", ylabel="rows")
         return finished(axes, "The latent of each row", f"{len(z[0]):,} rows").figure
     deviations = [column for key, column in run.latents.items() if key.endswith(" std")]
-    first, second = np.sort(np.argsort([-column.std() for column in z], kind="stable")[:2])  # that tell the most
+    first, second = np.sort(np.argsort([-column.std() for column in z], kind="stable")[:2])  # largest variances
     pair = lambda of: np.stack([of[first], of[second]], axis=1)
     axes = latent_map(pair(z), deviations=pair(deviations))
     axes.set(xlabel=f"z{first + 1}", ylabel=f"z{second + 1}")

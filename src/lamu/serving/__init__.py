@@ -1,4 +1,4 @@
-"""A posterior behind a port: `lamu serve`."""
+"""A prediction server over HTTP: `lamu serve`."""
 
 from lamu.serving.app import application
 from lamu.serving.limits import HttpProtocol, Limits

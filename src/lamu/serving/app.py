@@ -1,4 +1,4 @@
-"""The server: `POST /predict` behind limits, and endpoints for health and metrics."""
+"""The server: `POST /predict` with limits, and endpoints for health and metrics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lamu.typing import Document
 __all__ = ["application"]
 
 _LEVEL = 0.9
-_AT_ONCE = 4096  # bytes of a body that take less time to read than to hand to a thread
+_AT_ONCE = 4096  # bytes of a body that are parsed faster than handed to a thread
 
 
 def application(rows: ArrayRows | TableRows, limits: Limits | None = None, version: str = "") -> Starlette:
@@ -67,7 +67,7 @@ def application(rows: ArrayRows | TableRows, limits: Limits | None = None, versi
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         count = 1
-        while count <= size_of(limits.rows):  # all programs are compiled before the first request comes, and timed then
+        while count <= size_of(limits.rows):  # compile and time all programs before the first request
             questions = [Question(rows.read(rows.example(count)), count, _LEVEL)]
             batcher.predicted(questions)
             answers = batcher.predicted(questions)
@@ -105,7 +105,7 @@ async def _question(request: Request, rows: ArrayRows | TableRows, limits: Limit
             raise Refused(413, f"the body has more than {limits.body:,} bytes; send fewer rows at a time")
     if len(body) <= _AT_ONCE:
         return _read(body, rows, limits)
-    # In a thread, since the loop has others to answer.
+    # In a thread, to keep the event loop free.
     return await asyncio.to_thread(_read, body, rows, limits)
 
 

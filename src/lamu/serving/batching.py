@@ -1,4 +1,4 @@
-"""Micro-batching: requests that wait are predicted together, by one compiled call of padded rows."""
+"""Micro-batching: waiting requests are predicted together by one compiled call on padded rows."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from lamu.serving.metrics import Metrics
 __all__ = ["Batcher", "Question"]
 
 _LOG = logging.getLogger("lamu.serving")
-# A request costs half a millisecond of Python in the loop and a third in a prediction. Two threads share Python's lock,
-# and at half of the load that a server sustained each waited for the other: 3.0 ms at the median and 6 to 8 at the 99th
-# percentile, where predictions in the loop had 0.8 and 2.4 to 3.8, and the server sustained a fifth more.
-_AT_ONCE = 0.005  # seconds that a batch may take in the loop: as long as another thread may hold Python's lock
-_PROGRAMS = 1024  # whose times are remembered
+# A request takes half a millisecond of Python in the event loop and a third in a prediction. Two threads share Python's
+# lock. At half of the maximal load they waited for each other: the latency was 3.0 ms at the median and 6 to 8 at the
+# 99th percentile, but 0.8 and 2.4 to 3.8 with predictions in the loop, where the maximal load was a fifth higher.
+_AT_ONCE = 0.005  # the longest batch in the event loop in seconds: Python's switch interval
+_PROGRAMS = 1024  # the number of programs with recorded times
 
 
 @dataclass(frozen=True)
 class Question:
-    """The rows of one request as arrays, and the level of its intervals."""
+    """The rows of a request as arrays, and the level of its intervals."""
 
     rows: Any
     count: int
@@ -42,11 +42,11 @@ class _Waiting:
 
 
 class Batcher:
-    """A queue of requests: all waiting ones are predicted in one batch."""
+    """A queue of requests: all waiting requests are predicted in one batch."""
 
-    # Nothing waits for a batch to fill: an unloaded server answers at once, and batches grow with the load. The queue
-    # is bounded by who asks (`lamu.serving.app`), which counts a request from before its body is read. A batch is
-    # predicted in the loop where its programs were quick the last time, else in a thread, with the loop free.
+    # Requests do not wait for a batch to fill: without load they are answered at once, and batches grow with the load.
+    # The queue is bounded by the caller (`lamu.serving.app`), which counts a request before its body is read. A batch
+    # is predicted in the event loop if its programs were fast the last time, else in a thread.
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Batcher:
         metrics: Metrics,
     ) -> None:
         self._predict, self._programs, self._most, self._metrics = predict, programs, most_rows, metrics
-        self._seconds: dict[Hashable, float] = {}  # that the programs took
+        self._seconds: dict[Hashable, float] = {}  # the last duration of each program
         self._queue: deque[_Waiting] = deque()
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "lamu-predict")
@@ -66,7 +66,7 @@ class Batcher:
         waiting = _Waiting(question, asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
         self._arrived.set()
-        return await waiting.answer  # cancelled by a time-out, after which it is left out of its batch
+        return await waiting.answer  # a time-out cancels it and removes it from its batch
 
     async def run(self) -> None:
         """Predicts until it is cancelled."""
@@ -104,24 +104,24 @@ class Batcher:
         self._metrics.predicted(sum(question.count for question in questions))
         try:
             if self._seconds.get(self._programs(questions), math.inf) <= _AT_ONCE:
-                await asyncio.sleep(0)  # others first
+                await asyncio.sleep(0)  # let other tasks run first
                 answers = self.predicted(questions)
             else:
                 answers = await asyncio.get_running_loop().run_in_executor(self._thread, self.predicted, questions)
         except Exception as error:
-            if len(batch) > 1:  # one request must not be another one's error
+            if len(batch) > 1:  # predict them one by one, so that an error concerns its request only
                 for waiting in batch:
                     await self._answer([waiting])
                 return
             answers = [_refused(error)]
         for waiting, answer in zip(batch, answers, strict=True):
-            with contextlib.suppress(asyncio.InvalidStateError):  # it was given up in the meantime
+            with contextlib.suppress(asyncio.InvalidStateError):  # it was cancelled in the meantime
                 refused = isinstance(answer, Refused)
                 waiting.answer.set_exception(answer) if refused else waiting.answer.set_result(answer)
 
 
 def _refused(error: Exception) -> Refused:
-    """Returns the answer to rows that are not predicted: a refusal's sentence, or that the fault is the server's."""
+    """Returns the answer to rows without a prediction: the refusal's message, or a server error."""
     if isinstance(error, ValueError):
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         return Refused(422, f"these rows cannot be predicted: {reason}")

@@ -1,4 +1,4 @@
-"""Counts and times of a server in Prometheus' text format."""
+"""Metrics of a server in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 
 class Metrics:
-    """The metrics of a server, which are accessed by the event loop alone."""
+    """The metrics of a server; only the event loop accesses them."""
 
     def __init__(self) -> None:
-        self.requests: collections.Counter[int] = collections.Counter()  # by status, of POST /predict
+        self.requests: collections.Counter[int] = collections.Counter()  # number of POST /predict by status
         self.buckets = [0] * (len(_BOUNDS) + 1)
         self.seconds = 0.0
         self.rows = self.batches = self.waiting = 0
 
     def answered(self, status: int, seconds: float) -> None:
-        """Counts one answer."""
+        """Counts an answer."""
         self.requests[status] += 1
         self.seconds += seconds
         self.buckets[sum(seconds > bound for bound in _BOUNDS)] += 1
 
     def predicted(self, rows: int) -> None:
-        """Counts one batch."""
+        """Counts a batch."""
         self.batches += 1
         self.rows += rows
 
     def text(self) -> str:
-        """Returns all of it, as `/metrics` answers."""
+        """Returns the response of `/metrics`."""
         lines = ["# HELP lamu_requests_total Answers to POST /predict.", "# TYPE lamu_requests_total counter"]
         lines += [f'lamu_requests_total{{status="{status}"}} {n}' for status, n in sorted(self.requests.items())]
         name, below = "lamu_request_seconds", 0

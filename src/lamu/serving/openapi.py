@@ -21,7 +21,7 @@ _STATUSES = {
 
 
 def document(rows: ArrayRows | TableRows, limits: Limits, version: str, answer: Document) -> Document:
-    """Returns the document of `/openapi.json`; `answer` is that to a row, from which the types of all are read."""
+    """Returns the document of `/openapi.json`; `answer` is an example answer for a row, which determines the types."""
     support = rows.posterior.model.likelihood.support
     request = {
         "type": "object",
@@ -60,7 +60,7 @@ def document(rows: ArrayRows | TableRows, limits: Limits, version: str, answer: 
 
 
 def _types(value: Any) -> Document:
-    """Returns the JSON schema of values like this one; null stands for what is infinite."""
+    """Returns the JSON schema of values like this one; infinite numbers are null."""
     if isinstance(value, dict):
         properties = {name: _types(part) for name, part in value.items()}
         return {"type": "object", "properties": properties, "required": list(value), "additionalProperties": False}

@@ -1,4 +1,4 @@
-"""The rows of a request, checked against the fitted inputs, and responses as JSON."""
+"""Checks of a request's rows against the fitted inputs, and responses as JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TRUTH = {"True", "False"}
 
 @dataclass(frozen=True)
 class ArrayRows:
-    """The rows of a posterior that `Posterior.save` wrote: arrays of numbers."""
+    """The rows for a posterior of `Posterior.save`: arrays of numbers."""
 
     posterior: Posterior
     shape: tuple[int, ...]  # of one row
@@ -44,7 +44,7 @@ class ArrayRows:
         return schema
 
     def example(self, count: int) -> list[Any]:
-        """Returns rows that can be predicted."""
+        """Returns example rows."""
         return np.zeros((count, *self.shape)).tolist()
 
     def read(self, rows: list[Any]) -> Any:
@@ -69,7 +69,7 @@ class ArrayRows:
 
 @dataclass(frozen=True)
 class TableRows:
-    """The rows of a table that `lamu fit` learned: objects, whose columns are found by name."""
+    """The rows for a posterior of `lamu fit`: objects with named columns."""
 
     posterior: Posterior
     encoding: Encoding
@@ -101,7 +101,7 @@ class TableRows:
         return {"type": "object", "properties": columns, "required": list(columns), "additionalProperties": False}
 
     def example(self, count: int) -> list[Any]:
-        """Returns rows that can be predicted, none of which lacks a value."""
+        """Returns example rows without missing values."""
         levels = dict(zip(self.encoding.columns, self.encoding.levels, strict=True))
         dates = {date.name: "2020-01-31" for date in self.encoding.dates}
         value = lambda name: dates.get(name) or (levels[name][0] if levels.get(name) else 1)
@@ -125,7 +125,7 @@ class TableRows:
 
     def programs(self, questions: Sequence[Question]) -> Hashable:
         """Returns a key that is equal for requests which share compiled programs."""
-        # A missing value or a new word makes several rows of one.
+        # A row with a missing value or a new word is expanded to several rows.
         count, rows = (sum(part) for part in zip(*((q.count, q.rows[0].rows) for q in questions), strict=True))
         return size_of(count) if rows == count else (count, size_of(rows))
 
@@ -153,7 +153,7 @@ class TableRows:
 
 
 def size_of(count: int) -> int:
-    """Returns the next of 1, 4, 16, 64, ...: so few numbers of rows have programs that all are compiled beforehand."""
+    """Returns the next of 1, 4, 16, 64, ..., so that all programs can be compiled beforehand."""
     size = 1
     while size < count:
         size *= 4
@@ -177,7 +177,7 @@ def _require_shape(row: Any, shape: tuple[int, ...], number: int) -> None:
 
 
 def _require_columns(row: Any, columns: Mapping[str, Document], number: int) -> None:
-    """Refuses a row that has not the columns of the training rows, each of its type."""
+    """Raises a `Refused` unless a row has the columns of the training rows with values of their types."""
     if not isinstance(row, dict):
         raise Refused(422, f"row {number} is {_shown(row)}; give an object of columns by name")
     foreign = [name for name in row if name not in columns]
@@ -212,7 +212,7 @@ def _shown(value: object) -> str:
 
 
 def _column(schema: Document, values: list[Any]) -> Any:
-    """Returns a column as a frame has it: numbers, or texts and None."""
+    """Returns a column as in a frame: numbers, or texts and None."""
     texts = any(isinstance(value, str) for value in values)
     if texts or "number" not in schema["type"]:
         return np.array([None if value is None else str(value) for value in values], object)

@@ -1,4 +1,4 @@
-"""Posteriors of tables: candidate models trained over folds and mixed by their predictions of held-out rows."""
+"""Models for tables: candidates trained over folds and mixed by stacking weights from held-out rows."""
 
 from lamu.tabular.stacked_fit import StackedFit, fit_table
 

@@ -22,7 +22,7 @@ __all__ = ["ADDITIVE", "KERNELS", "NETWORKS", "Candidate", "candidates_for", "co
 
 
 def constant_of(likelihood: Likelihood, batch: Batch) -> tuple[np.ndarray, Params]:
-    """Returns the outputs, the same for every row, and the dispersions that make the targets most probable."""
+    """Returns the maximum-likelihood outputs, equal for all rows, and dispersions."""
     # \[ \max_{f, \phi} \; \sum_i \log p(y_i \mid f, \phi) + \log p(\phi) - \tfrac12 (f / 10)^2 \]
     from scipy.optimize import minimize
 
@@ -49,13 +49,14 @@ def _loss(flat: Array, like: tuple[Array, Params], likelihood: Likelihood, batch
     return (jnp.sum((intercept / 10) ** 2) / 2 - total) / batch.count
 
 
-# A candidate is the network with some of its parts at zero. The scale of a hidden part is relative to its inputs, \(g
-# \sqrt{2 / \text{inputs}}\), so that one number suits tables of few and of many columns. So is that of the linear path
-# beside a kernel or hidden layers, \(\min(s, 1.2 / \sqrt{\text{inputs}})\): of hundreds of columns it would otherwise
-# fit any rows before the other parts learn. Alone it has the scale s, for a few columns may carry everything.
+# A candidate is the network with some of its parts fixed at zero. The scale of a hidden part is relative to its inputs,
+# \(g \sqrt{2 / \text{inputs}}\), so that one g suits tables with few and with many columns. The scale of the linear
+# path beside a kernel or hidden layers is \(\min(s, 1.2 / \sqrt{\text{inputs}})\): with hundreds of columns it would
+# otherwise fit any rows before the other parts learn. Alone it has the scale s, since a few columns may explain
+# everything.
 
 
-_INTERCEPT = 10.0  # a prior that is hardly felt
+_INTERCEPT = 10.0  # a very weak prior
 _BESIDE = 1.2  # the prior deviation of the linear path beside other parts, of standardised columns
 _OUTPUTS = ("linear/kernel", "additive/kernel", "features/kernel", "head/kernel")
 
@@ -64,16 +65,16 @@ _OUTPUTS = ("linear/kernel", "additive/kernel", "features/kernel", "head/kernel"
 class Candidate:
     """A choice of parts, with the scales of their priors."""
 
-    name: str  # what it is called where candidates are listed
+    name: str  # the name in lists of candidates
     additive: float = 0.0  # the scale of the additive path; zero leaves it out
     hidden: float = 0.0  # g, the scale of the perceptron relative to its inputs; zero leaves it out
-    pieces: bool = False  # whether the perceptron reads the piecewise-linear encoding beside the smooth one
+    pieces: bool = False  # whether the perceptron also has the piecewise-linear encoding as input
     varying: bool = False  # whether the noise of a regression depends on the row
     linear: float = 1.0  # s, the scale of the linear path
     kernel: float = 0.0  # the scale of the features of a kernel, a Gaussian process's deviation; zero leaves them out
 
     def scales(self, network: TableNetwork) -> dict[str, float]:
-        """Returns the scale of the prior of each part of a network, by path pattern; zero for a part left out."""
+        """Returns the prior scale of each part of a network, by path pattern; zero for omitted parts."""
         count = max(network.columns.smooth_width, 1)
         beside = self.kernel > 0 or self.hidden > 0
         linear = min(self.linear, _BESIDE / math.sqrt(count)) if beside else self.linear
@@ -93,12 +94,12 @@ class Candidate:
         return scales | {"head/kernel": 2 * g / math.sqrt(network.widths[-1])}
 
     def prior(self, network: TableNetwork) -> Normal:
-        """Returns the prior; parts that are left out, which stay at zero, have the scale one."""
+        """Returns the prior; omitted parts, which stay at zero, have the scale one."""
         return Normal({path: scale or 1.0 for path, scale in self.scales(network).items()})
 
     def gates(self, network: TableNetwork, params: Params, means: int | None) -> Params:
         """Returns a mask of the parameters, one for free weights and zero for the others."""
-        # A gate has the axes of its weights, of length one where all of an axis are free or none is.
+        # A gate has the axes of its weights, with length one if all or none of the weights along an axis are free.
         scales = self.scales(network)
 
         def leaf(name: str, weight: Any) -> Any:
@@ -129,6 +130,6 @@ def candidates_for(varying: bool, kernels: bool) -> tuple[tuple[Candidate, ...],
 
 
 def sharpened(members: Params, factor: float) -> Params:
-    """Returns members whose outputs are multiplied by a factor: their last weights and their intercept are."""
+    """Returns members with outputs multiplied by a factor, by scaling their last weights and their intercept."""
     leaf = lambda name, weight: weight * factor if name in (*_OUTPUTS, "linear/bias") else weight
     return {**members, "network": tree.map_with_path(leaf, members["network"])}

@@ -1,4 +1,4 @@
-"""scikit-learn's models with their default settings, as predictive distributions that ours are compared with."""
+"""scikit-learn's models with default settings, as predictive distributions for comparisons."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ __all__ = ["PEERS", "peer", "quiet"]
 
 PEERS = ("linear", "boosting", "forest", "constant")
 _FOLDS = 5
-_MANY_ROWS = 20_000  # from here on one fifth of the rows, of 20,000 at most, says how far predictions are off
+_MANY_ROWS = 20_000  # from here on errors are estimated on one fifth of the rows, of 20,000 at most
 _MOST_HELD = 20_000
-_LEAST = 0.1  # of the mean count: what a model that predicts less, or less than nothing, is raised to
-_MOST_BINS, _SOME = 255, 1000  # scikit-learn's bins of a column; rows that tell most columns of many values
-_LEAST_PROBABILITY = 1e-6  # a class that the training rows lack is not impossible
+_LEAST = 0.1  # relative to the mean count: the lower bound of predicted counts, which may be negative
+_MOST_BINS, _SOME = 255, 1000  # scikit-learn's bins of a column; rows in which most columns with many values are found
+_LEAST_PROBABILITY = 1e-6  # of classes that are not in the training rows
 _CONCENTRATIONS = np.geomspace(0.03, 1e4, 120)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps scikit-learn's warnings to itself: that a default did not converge is a part of the default."""
-    # Filters are those of the process, so that this is for the thread that starts the others.
+    """Suppresses scikit-learn's warnings: defaults are compared even where they do not converge."""
+    # Warning filters are global, so that only the thread that starts the others may use this.
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"sklearn|scipy")
         yield
@@ -46,19 +46,19 @@ def peer(
     weight: np.ndarray | None = None,
     exposure: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> MixturePredictive:
-    """Returns the prediction of one of scikit-learn's models, with a density where it predicts a number."""
-    # A number is Gaussian about the prediction with the spread of the residuals of five folds (from 20,000 rows on, of
-    # a fifth of the rows that one further fit has not seen); a count is negative binomial about it, with the
-    # concentration that makes the same rows most probable. Probabilities are the model's, those of a forest with one
-    # tree more that knows nothing, since a forest's may be zero. Of counts with an exposure a model learns the rate, in
-    # which a row counts by its exposure, as it does in Poisson's likelihood.
-    from threadpoolctl import threadpool_limits  # which scikit-learn needs, too
+    """Returns the predictive distribution of one of scikit-learn's models."""
+    # For numbers it is a Gaussian around the prediction with the standard deviation of held-out residuals over five
+    # folds (from 20,000 rows on, over a held-out fifth in one further fit). For counts it is a negative binomial around
+    # the prediction with the maximum-likelihood concentration for the same rows. Probabilities are the model's; a
+    # forest's, which may be zero, are averaged with one more tree of uniform probabilities. For counts with an exposure
+    # a model learns the rate with rows weighted by their exposure, as in Poisson's likelihood.
+    from threadpoolctl import threadpool_limits  # a dependency of scikit-learn
 
     x, y, x_new = np.asarray(x, float), np.asarray(y), np.asarray(x_new, float)
     counts = np.ones(len(y)) if weight is None else np.asarray(weight, float)
     seen, new = (np.ones(len(y)), np.ones(len(x_new))) if exposure is None else exposure
     model = _pipeline(name, kind, levels, _bins(x) if name == "boosting" else _MOST_BINS)
-    # Threads that wait for each other, beside a fit, cost more than they save: of 40,000 rows four times the processor.
+    # BLAS threads beside a fit wait for each other: with 40,000 rows they take four times the processor time.
     with threadpool_limits(1, "openmp"):
         if kind in ("binary", "classes"):
             return _probabilities(name, _fitted(model, x, y, counts), max(classes, 2), x_new)
@@ -79,7 +79,7 @@ def _fitted(model: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Any
 
 
 def _one(likelihood: Likelihood, f: np.ndarray) -> MixturePredictive:
-    """Returns the predictive of one point, made without programs, which would wait for others' compilation."""
+    """Returns the predictive of one point in NumPy, since a program would wait for other compilations."""
     dtype = jax.dtypes.canonicalize_dtype(float)
     return MixturePredictive(likelihood, {}, *jax.device_put((np.asarray(f, dtype)[None], np.zeros(1, dtype))))
 
@@ -104,7 +104,7 @@ def _concentration(y: np.ndarray, mean: np.ndarray, weight: np.ndarray) -> float
 
 
 def _held_out(model: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows, and their predictions by fits that have not seen them: of five folds, or of one where rows are many."""
+    """Returns rows with their held-out predictions: over five folds, or over one for many rows."""
     from sklearn.model_selection import KFold, train_test_split
 
     rows = np.arange(len(y))
@@ -118,8 +118,8 @@ def _held_out(model: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> t
 
 
 def _bins(x: np.ndarray) -> int:
-    """Returns the number of bins for boosting that gives the same trees: the distinct values of a column, 2 to 255."""
-    # Histograms of 255 bins of which most are empty take half of its time.
+    """Returns the smallest number of bins for boosting with the same trees: the most distinct values of a column."""
+    # Mostly empty histograms of 255 bins take half of the time of boosting.
     for rows in (x[:_SOME], x):
         most = max((len(np.unique(column)) for column in rows.T), default=0)
         if most >= _MOST_BINS:
@@ -128,7 +128,7 @@ def _bins(x: np.ndarray) -> int:
 
 
 def _pipeline(name: str, kind: str, levels: Sequence[int], bins: int) -> Any:
-    """Numbers standardised, codes of categories as columns of zeros and ones, and a model with its defaults."""
+    """Returns a pipeline: standardised numbers, one-hot categories, and a model with default settings."""
     from sklearn import dummy, ensemble, linear_model, neural_network
     from sklearn.compose import make_column_transformer
     from sklearn.pipeline import make_pipeline

@@ -1,16 +1,16 @@
-"""The rule by which costly candidates stop after the first of their folds."""
+"""The rule that stops costly candidates after their first fold."""
 
-# Most of a fit's operations are of the networks that read pieces, and on many tables the mixture hardly uses them. They
-# therefore train on the first fold before the others, along the whole schedule, so that nothing is extrapolated. Of its
-# held-out rows i, with the mixtures of all candidates and of those without some of them, each at stacking weights of
-# its own,
+# The networks with a piecewise-linear encoding take most of a fit's operations, and on many tables they get almost no
+# weight. They therefore train on the first fold before the others, along the whole schedule, so that nothing is
+# extrapolated. On its held-out rows i the mixture of all candidates is compared with the mixture without a set S, each
+# with its own stacking weights,
 #
 # \[ g_i = \log \sum_c w_c\, p_c(y_i) - \log \sum_{c \notin S} w'_c\, p_c(y_i), \qquad
 #    \bar g + 3\, \operatorname{se}(\bar g) < 0.003 \text{ nats} \;\Rightarrow\; S \text{ stops}. \]
 #
-# First S is all costly candidates, then the one of the least gain, again and again. A candidate stops where rows
-# have shown that it is not needed, and not where they have shown nothing: fewer than 50 rows stop none. The weights
-# are chosen by the same rows, which favours the larger mixture.
+# S is first the set of all costly candidates, and then repeatedly the one with the least gain. A candidate stops only
+# on evidence that it is not needed: fewer than 50 rows stop none. The weights are chosen by the same rows, which
+# favours the larger mixture.
 #
 # Source: Maron & Moore (1997), for races; Yao, Vehtari, Simpson & Gelman (2018), for the weights.
 
@@ -28,11 +28,11 @@ __all__ = ["going_on"]
 # the others moved by -.0011 to +.0014 (vehicle, ± .0011).
 _WORTH = 0.003  # nats a row
 _SURE = 3.0  # standard errors
-_FEWEST = 50  # rows of a fold; of fewer a standard error is a guess
+_FEWEST = 50  # rows of a fold; with fewer a standard error is unreliable
 
 
 def going_on(densities: np.ndarray, costly: Sequence[int], counts: np.ndarray, pull: float) -> list[int]:
-    """Returns which of the costly candidates go on to further folds, from log densities `[rows, candidates]`."""
+    """Returns the costly candidates that train on further folds, from log densities `[rows, candidates]`."""
     left, candidates = list(costly), range(densities.shape[1])
     mixtures: dict[tuple[int, ...], np.ndarray] = {}
 
@@ -44,7 +44,7 @@ def going_on(densities: np.ndarray, costly: Sequence[int], counts: np.ndarray, p
         return mixtures[kept]
 
     def gain(stopped: Sequence[int]) -> tuple[float, float]:
-        """The mean gain by candidates, and its upper bound."""
+        """Returns the mean gain by some candidates, and its upper bound."""
         kept = tuple(each for each in candidates if each in left or each not in costly)
         gains = mixture(kept) - mixture(tuple(each for each in kept if each not in stopped))
         mean = np.average(gains, weights=counts)

@@ -1,11 +1,10 @@
-"""The posterior of a table: small models and networks over folds, mixed by their predictions of held-out rows."""
+"""Stacking for tables: small models and networks over folds, mixed by their densities of held-out rows."""
 
 # \[ q(\theta) = \sum_c w_c \frac1K \sum_{k=1}^K \delta(\theta - \theta_{ck}), \qquad
 #    w = \arg\max_{w \in \Delta} \sum_i \log \sum_c w_c\, p(y_i \mid x_i, \theta_{c k(i)}) \]
 #
-# \(\theta_{ck}\) is candidate c without fold k, and k(i) the fold of row i, so that every density that the weights are
-# chosen by is of a row that its member has not seen. Few rows give the weight to linear and additive models, many to
-# networks.
+# \(\theta_{ck}\) is candidate c trained without fold k, and k(i) the fold of row i, so that the weights are chosen by
+# densities of held-out rows. With few rows linear and additive models get most of the weight, with many rows networks.
 
 from __future__ import annotations
 
@@ -45,23 +44,23 @@ from lamu.typing import Array, Inputs, Params, Targets
 
 __all__ = ["StackedFit", "fit_table", "plan_of"]
 
-# What decides a table's mixture. Judged on development splits were the averages along a stretch (held-out nll of
-# concrete 3.11 to 2.87), stopping beside the linear candidate (concrete 2.711 to 2.583, wine_red .874 to .805; weights
-# other than .3 were not tried) and truncation by its posterior probability. The network, its rate, its batches, the
-# lengths and the pull were chosen with the candidates as a whole and not tuned one by one.
+# Settings of the mixture. On development splits these were compared: averages along a stretch (held-out nll of
+# concrete 3.11 to 2.87), early stopping in a mixture with the linear candidate (concrete 2.711 to 2.583, wine_red .874
+# to .805; weights other than .3 were not tried), and truncation by its posterior probability. The network, its rate,
+# its batches, the lengths and the pull were chosen together with the candidates and not tuned one by one.
 _WIDTHS, _ACTIVATION = (64, 64), "silu"  # of the networks
-_STRETCHES, _BATCH, _RATE = 15, 128, 0.01  # places where a member may stop; rows a step; Adam's first rate
+_STRETCHES, _BATCH, _RATE = 15, 128, 0.01  # possible stopping points of a member; rows a step; Adam's peak rate
 _STEPS, _ROWS_A_STEP = (990, 1500, 2250, 3000), 1.5  # few lengths, so that tables share compiled programs
-_KERNEL_ROWS = 20_000  # beyond them networks learn what a kernel on few landmarks does not
-_ENCODED = 2**26  # numbers (256 MB in single precision): the largest table whose columns are read once, ahead
-_NEGLIGIBLE = 0.01  # a weight below it is not worth a candidate's part of every prediction
-_JUDGES = 20_000  # rows of all folds together that stop members, weigh candidates and set the last factor
-_PASSES = 2  # over the rows of a fold, at least
-_LARGE = 2**17  # rows from which a step takes twice as many
-_COMPANY = 0.3  # the weight of the linear candidate beside one whose stretch is chosen
-_UNTRUNCATED = 0.49  # from here on rows say nothing about what lies below zero
-_FEW = 4  # rows: of fewer the noise is a guess
-_PULL = 1.0  # rows' worth of a pull towards equal weights
+_KERNEL_ROWS = 20_000  # with more rows networks predict better than a kernel on few landmarks
+_ENCODED = 2**26  # numbers (256 MB in single precision): the largest table that is encoded once before training
+_NEGLIGIBLE = 0.01  # candidates with smaller weights are dropped
+_JUDGES = 20_000  # held-out rows of all folds together for early stopping, the weights and the last factor
+_PASSES = 2  # the least number of passes over the rows of a fold
+_LARGE = 2**17  # rows from which on batches are twice as large
+_COMPANY = 0.3  # the weight of the linear candidate when another one's stretch is chosen
+_UNTRUNCATED = 0.49  # from here on the rows have no information about targets below zero
+_FEW = 4  # rows; with fewer the noise is hardly determined
+_PULL = 1.0  # the strength of the regularisation towards equal weights, in rows
 
 
 @dataclass(frozen=True)
@@ -71,12 +70,12 @@ class StackedFit:
     Attributes:
         posterior: the mixture.
         weights: the weight of each candidate by its name; they sum to one.
-        nll: each candidate's negative log density of the rows that its members have not seen, in nats a row; of one
-            that stopped after its first fold, of that fold.
+        nll: each candidate's negative log density of held-out rows, in nats a row; for one that stopped after its first
+            fold, on that fold.
         stacked_nll: that of the mixture, at weights that were chosen by the same rows, before the factor of the noise
             or of the logits.
-        folds: how many there were.
-        steps: the steps of every member.
+        folds: the number of folds.
+        steps: the number of steps of every member.
 
     Examples:
         >>> import lamu
@@ -109,51 +108,52 @@ def fit_table(
     checkpoint: str | os.PathLike[str] | Checkpoints | None = None,
     resume: bool = False,
 ) -> StackedFit:
-    r"""Fits the candidates for a table over folds, and mixes them by their densities of held-out rows.
+    r"""Fits candidate models for a table over folds, and mixes them by their densities of held-out rows.
 
     The candidates are a generalised linear model, a generalised additive model of piecewise-linear functions, a
     Gaussian process on the features of a kernel under priors of two scales (20,000 rows at most), a network of two
-    layers of 64 beside the linear path, and such networks that read the pieces, too, beside the additive path, under
-    priors of two scales. Where the likelihood is `Gaussian()`, it becomes `HeteroscedasticGaussian()`: linear and
-    additive candidates come with a constant noise and with one that depends on the row, the others with the latter.
+    layers of 64 plus the linear path, and such networks that also get the piecewise-linear encoding, plus the additive
+    path, under priors of two scales. The likelihood `Gaussian()` becomes `HeteroscedasticGaussian()`: linear and
+    additive candidates are fitted with constant and with row-dependent noise, the others with the latter.
     Members take `steps` gradients of 128 rows (of 256, from 131,072 rows on), all smaller ones in one compiled program.
-    Networks that read the pieces train on the first fold before the others: one without which the mixture predicts that
-    fold's rows as well, for sure, stops there. Where a fold has more than 20,000 / K rows, a random sample of so many
-    judges its members, so that memory grows by the rows alone: a copy of them, and the numbers of those of every step.
-    At last one factor, by held-out rows, widens or narrows a Gaussian's noise, or multiplies the logits of classes.
-    Where all targets are positive, the noise is truncated at zero, with the probability that held-out rows give to it.
+    Networks with the piecewise-linear encoding train on the first fold before the others; one that clearly does not
+    improve the mixture's predictions of that fold's rows stops there. If a fold has more than 20,000 / K rows, its
+    members are evaluated on a random sample of that size. Memory is then a copy of the rows and the row numbers of
+    every step. Finally one factor, from held-out rows, scales a Gaussian's noise or multiplies the logits of classes.
+    If all targets are positive, the noise is truncated at zero with the probability that held-out rows give to it.
 
     Args:
         x: training inputs, numbers and codes of categories, `[N, D]`.
         y: training targets, `[N]`.
         likelihood: p(y | f), in the units of y; a likelihood of all real numbers is scaled by the targets.
-        weight: what each row counts, `[N]`; ones where None. A weight of two is the likelihood's second power, and a
-            row without weight is left out. Where all weights are whole numbers, they count copies of a row, which folds
-            part as any rows (of more than 100,000 together fewer, each counting more). Weights whose sum is far from
-            the number of rows are used as they are, with a warning (`lamu.data.UnscaledWeights`).
-        offset: the log of each row's exposure, `[N]`, where the likelihood has a log link, such as `Poisson()`: every
-            candidate is one of the log rate. Predictions take theirs, `posterior.predict(x, offset=...)`, and are of an
+        weight: the weight of each row, `[N]`; ones where None. A weight of two is the likelihood's second power, and a
+            row with weight zero is omitted. Integer weights count copies of a row, which may be in different folds (if
+            there are more than 100,000 copies, fewer with larger weights). Weights whose sum is far from the number of
+            rows are used unchanged, with a warning (`lamu.data.UnscaledWeights`).
+        offset: the log of each row's exposure, `[N]`, for a likelihood with a log link, such as `Poisson()`: every
+            candidate models the log rate. Predictions take new offsets, `posterior.predict(x, offset=...)`, and have an
             exposure of one without.
         levels: one integer a column, 0 for a number and K for codes 1 to K; None where all are numbers.
         folds: K; None for five, and fewer where there are not two rows for each.
-        steps: of every member, a multiple of fifteen; None for two for three rows or more, one of
-            990, 1,500, 2,250 and 3,000, and more where two passes over the rows of a fold need more.
-        seed: of folds, starts and orders.
-        progress: whether to show progress; where None, if standard error is a terminal.
-        checkpoint: a folder to write checkpoints to, at most every 30 seconds and at an interruption; or
+        steps: the number of steps of every member, a multiple of fifteen; None for two steps for three rows, rounded
+            up to 990, 1,500, 2,250 or 3,000, and more where two passes over the rows of a fold need more.
+        seed: the seed of folds, initial parameters and orders.
+        progress: whether to show progress; if None, where standard error is a terminal.
+        checkpoint: a folder for checkpoints, which are written at most every 30 seconds and at an interruption; or
             `lamu.Checkpoints`; or None.
-        resume: go on from the last checkpoint, if there is one: the end is the same as without the interruption.
+        resume: whether to continue from the last checkpoint, if there is one: the result is the same as without the
+            interruption.
 
     Returns:
         The posterior, the candidates' weights and their held-out scores.
 
     Raises:
-        ValueError: for fewer than two folds or more than rows, fewer steps than fifteen, data that the likelihood
-            refuses, an offset of a likelihood without a log link, or more rows than `lamu.memory.limit()` has room for;
-            for a checkpoint of another fit, or one that is there without `resume`.
+        ValueError: for fewer than two folds or more folds than rows, fewer than fifteen steps, data outside of the
+            likelihood's support, an offset for a likelihood without a log link, more rows than fit in
+            `lamu.memory.limit()`, a checkpoint of another fit, or an existing checkpoint without `resume`.
 
     Warns:
-        UserWarning: for a `Gaussian()` of two or three rows.
+        UserWarning: for a `Gaussian()` with two or three rows.
 
     Source: Yao, Vehtari, Simpson & Gelman (2018), for the weights; Guo, Pleiss, Sun & Weinberger (2017), for one
     temperature; Williams & Seeger (2001), for the kernel; Gorishniy, Rubachev & Babenko (2022), for the
@@ -227,7 +227,7 @@ def fit_table(
     if ahead:
         hidden, readings = network.encode(full.x)
         hidden_training = replace(full, x=readings)
-        # Products with the pieces would be most of the operations, also where their weights stay at zero.
+        # Products with the piecewise-linear encoding would be most of the operations, even with weights fixed at zero.
         plain = replace(hidden, columns=replace(hidden.columns, piece_count=0))
         plain_training = replace(full, x=np.asarray(readings)[:, : columns.smooth_width])
         if count <= _KERNEL_ROWS:
@@ -303,7 +303,7 @@ def fit_table(
 
 
 def _kernel(smooth: np.ndarray, rows: Arrays, likelihood: Likelihood) -> KernelFeatures:
-    """Returns the features of a kernel on smooth readings, with the length-scale that suits the targets."""
+    """Returns kernel features of the smooth encoding, with a length-scale chosen by the targets."""
     y = np.asarray(value_of(rows.y), float).reshape(rows.count, -1)
     if rows.offset is not None:  # rates
         y = y * np.exp(-np.asarray(rows.offset, float).reshape(rows.count, -1)[:, :1])
@@ -312,7 +312,7 @@ def _kernel(smooth: np.ndarray, rows: Arrays, likelihood: Likelihood) -> KernelF
 
 
 def plan_of(likelihood: Likelihood, count: int, folds: int) -> str:
-    """Returns a sentence with the default number and length of the fits of `fit_table`."""
+    """Returns a sentence on the default number and length of the fits of `fit_table`."""
     groups = candidates_for(varying=_varies(likelihood), kernels=count <= _KERNEL_ROWS)
     small, large = map(len, groups)
     steps = _steps_for(count, folds)
@@ -322,7 +322,7 @@ def plan_of(likelihood: Likelihood, count: int, folds: int) -> str:
 
 
 def _varies(likelihood: Likelihood) -> bool:
-    """Whether candidates are of a noise that may depend on the row."""
+    """Whether candidates have noise that may depend on the row."""
     return isinstance(likelihood, HeteroscedasticGaussian) or (
         isinstance(likelihood, Gaussian) and likelihood == Gaussian()
     )
@@ -333,21 +333,21 @@ class _Found:
     """A candidate after training."""
 
     candidate: Candidate
-    params: Params  # its members' weights at the best stretch, leaves `[folds, ...]`
-    log_density: np.ndarray  # of the rows that judge, fold after fold, under the member that has not seen them
+    params: Params  # its members' parameters at the best stretch, leaves `[folds, ...]`
+    log_density: np.ndarray  # of the held-out rows, fold after fold, under the member trained without them
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """All candidates of one architecture, ready to be trained."""
+    """The inputs of a training: all candidates of one architecture."""
 
     model: Model  # network and likelihood
     members: Members  # every candidate over all folds
-    rows: FoldRows  # which rows each fold learns from, and which judge it
+    rows: FoldRows  # the training rows and the held-out rows of each fold
     batch: Batch  # all rows
 
     def member(self, number: int) -> _Plan:
-        """Returns the plan of one member, where there is one a fold."""
+        """Returns the plan of one member, if there is one a fold."""
         of = lambda tree: jax.tree.map(lambda leaf: leaf[number : number + 1], tree)
         return replace(self, members=of(self.members), rows=of(self.rows))
 
@@ -367,14 +367,14 @@ def _stacked(found: Sequence[_Found]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Table:
-    """The rows of a table over folds: which of them teach and which judge the members of each."""
+    """The rows of a table, with the training rows and the held-out rows of each fold."""
 
     batch: Batch  # all rows, padded
     likelihood: Likelihood  # in the units of standardised targets
-    means: int | None  # how many outputs are means if not all
+    means: int | None  # the number of outputs that are means, if not all
     rows: FoldRows
-    judges: list[np.ndarray]  # the numbers of the rows that judge each fold
-    seeds: np.ndarray  # of the first parameters of each fold
+    judges: list[np.ndarray]  # the numbers of the held-out rows of each fold
+    seeds: np.ndarray  # for the initial parameters of each fold
 
     @classmethod
     def of(cls, rows: Arrays, likelihood: Likelihood, means: int | None, folds: int, steps: int, seed: int) -> _Table:
@@ -390,17 +390,17 @@ class _Table:
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """The weights of the judging rows, fold after fold."""
+        """The weights of the held-out rows, fold after fold."""
         return np.asarray(self.batch.weight, float)[np.concatenate(self.judges)]
 
     @cached_property
     def y(self) -> np.ndarray:
-        """The targets of the rows that judge."""
+        """The targets of the held-out rows."""
         return np.asarray(self.batch.y)[np.concatenate(self.judges)]
 
     @cached_property
     def fold(self) -> np.ndarray:
-        """The fold of every row that judges."""
+        """The fold of every held-out row."""
         return np.repeat(np.arange(len(self.judges)), [*map(len, self.judges)])
 
     @cached_property
@@ -409,7 +409,7 @@ class _Table:
         return constant_of(self.likelihood, self.batch)
 
     def plan(self, network: TableNetwork, batch: Batch, candidates: Sequence[Candidate]) -> _Plan:
-        """Returns the candidates of one architecture over all folds. Arrays are NumPy's: none is worth a program."""
+        """Returns the candidates of one architecture over all folds, as NumPy arrays, which need no compilation."""
         model, folds, dtype = Model(network, self.likelihood), len(self.seeds), batch.mask.dtype
         starts = _started(jax.tree.map(np.asarray, _starts(model, self.seeds, batch)), self.constant)
         like = jax.tree.map(lambda leaf: leaf[0], starts["network"])
@@ -424,16 +424,16 @@ class _Table:
         return _Plan(model, jax.tree.map(lambda *leaves: np.concatenate(leaves), *members), self.rows, batch)
 
     def found(self, paths: Mapping[Candidate, Path]) -> list[_Found]:
-        """Returns candidates where they stop, the linear one first, which is the company of networks."""
+        """Returns the candidates at their stopping points, the linear one first, which the others are mixed with."""
         found: list[_Found] = []
         for candidate, path in paths.items():
             found.append(self.stopped(candidate, path, found[0].log_density if candidate.hidden and found else None))
         return found
 
     def stopped(self, candidate: Candidate, path: Path, company: np.ndarray | None) -> _Found:
-        """Returns a candidate at the stretch after which its members predict the rows best that they have not seen."""
-        # It will stand in a mixture, where a row that it misses by far costs little: beside `company`, with 0.3 of the
-        # weight, it is judged as it is used.
+        """Returns a candidate at the stretch after which its members predict held-out rows best."""
+        # The candidate will be part of a mixture, in which a bad prediction of a row costs little. It is therefore
+        # evaluated in a mixture with `company`, which has a weight of 0.3.
         of_folds = [path.log_density[k, :, : len(judges)] for k, judges in enumerate(self.judges)]
         found = judged = np.concatenate(of_folds, axis=1)
         if company is not None:
@@ -443,18 +443,18 @@ class _Table:
         return _Found(candidate, jax.tree.map(lambda leaf: leaf[:, best], path.params), found[best])
 
     def outputs(self, network: TableNetwork, members: Params, batch: Batch) -> np.ndarray:
-        """Returns the outputs of every member at all rows that judge, `[candidates, folds, rows, outputs]`."""
-        # Rows are arguments, since XLA would fold what it makes of constants.
+        """Returns the outputs of every member at all held-out rows, `[candidates, folds, rows, outputs]`."""
+        # Rows are arguments, since XLA would fold constants.
         model, x = Model(network, self.likelihood), np.asarray(batch.x)[np.concatenate(self.judges)]
         each = lambda members, x: jax.lax.map(lambda params: model.outputs(params, {}, x)[0], members)
         found = np.asarray(jax.jit(each)(members, x))
         return found.reshape(-1, len(self.judges), *found.shape[1:])
 
 
-# Random numbers that are drawn once are not worth the compiler's pains, which would take four times as long.
+# Random numbers are drawn once, and full optimisation would make compilation four times as long.
 @compiled_once()
 def _starts(model: Model, seeds: Array, batch: Batch) -> Params:
-    """Returns first parameters of every fold, leaves `[folds, ...]`."""
+    """Returns the initial parameters of every fold, leaves `[folds, ...]`."""
     return jax.vmap(lambda seed: model.init(jax.random.key(seed), batch)[0])(seeds)
 
 
@@ -463,14 +463,14 @@ def _for_each(folds: int, tree: object) -> Any:
 
 
 def _require_room(rows: Arrays, folds: int, steps: int) -> None:
-    """Refuses rows of which the padded copy, and the order of all steps, are larger than the limit of memory."""
+    """Raises a ValueError if the padded copy of the rows and the order of all steps exceed the limit of memory."""
     copied = sum(leaf.nbytes for leaf in jax.tree.leaves((rows, rows.weight)))
     ordered = 4 * folds * steps * _batch_of(rows.count)
     memory.demand(copied + ordered, f"the fit of {rows.count:,} rows", "take fewer rows, or allow more memory")
 
 
 def _steps_for(count: int, folds: int) -> int:
-    """Returns the default length: two steps for three rows or more, and two passes over the rows of a fold."""
+    """Returns the default number of steps: two for three rows, and at least two passes over the rows of a fold."""
     passes = _PASSES * count * (folds - 1) / folds / _batch_of(count)
     steps = next((steps for steps in _STEPS if steps * _ROWS_A_STEP >= count), _STEPS[-1])
     return max(steps, int(passes))
@@ -481,13 +481,13 @@ def _batch_of(count: int) -> int:
 
 
 def judging(part: np.ndarray, folds: int, seed: int) -> np.ndarray:
-    """Returns the rows of a fold that judge its members: all of them, or a random sample where there are many."""
+    """Returns the rows on which a fold's members are evaluated: all of the fold, or a random sample of many."""
     most = max(_JUDGES // folds, 1)
     return part if len(part) <= most else np.sort(np.random.default_rng(seed).choice(part, most, replace=False))
 
 
 def _started(params: Params, constant: tuple[Any, Params]) -> Params:
-    """Returns initial parameters with the intercept and dispersions of a model without inputs."""
+    """Returns initial parameters with intercept and dispersions of the constant model."""
     (intercept, dispersions), linear = constant, params["network"]["linear"]
     linear = {**linear, "bias": np.broadcast_to(intercept, linear["bias"].shape)}
     likelihood = _for_each(len(linear["bias"]), dispersions)
@@ -495,14 +495,14 @@ def _started(params: Params, constant: tuple[Any, Params]) -> Params:
 
 
 def _members(model: Model, found: Sequence[_Found], weights: np.ndarray, batch: Batch) -> Params:
-    """Returns the members of the candidates with a weight, leaves `[members, ...]`; parts that one lacks are zeros."""
+    """Returns the members of all candidates with a weight, leaves `[members, ...]`, with zeros for omitted parts."""
     like = jax.eval_shape(lambda: model.init(jax.random.key(0), batch)[0])
     kept = [each.params for each, weight in zip(found, weights, strict=True) if weight > 0]
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *[_completed(each, like) for each in kept])
 
 
 def _with_noise(likelihood: Scaled, outputs: np.ndarray, judging: tuple[np.ndarray, ...]) -> Likelihood:
-    """Returns the likelihood with the width of a mixture's noise, truncated at zero where targets are positive."""
+    """Returns the likelihood with the noise scale of the mixture, truncated at zero for positive targets."""
     each = jax.jit(jax.vmap(jax.vmap(lambda f: (likelihood.mean({}, f), likelihood.variance({}, f) ** 0.5))))
     mean, deviation = (np.asarray(part, float).reshape(*outputs.shape[:3], -1) for part in each(outputs))
     y, *rest = judging
@@ -528,8 +528,8 @@ def _completed(params: Params, like: Params) -> Params:
 
 
 def _scaled(likelihood: Likelihood, y: np.ndarray, counts: np.ndarray) -> tuple[Likelihood, int | None]:
-    """Returns the likelihood in the units of standardised targets and how many outputs are means if not all."""
-    # A Gaussian of learned noise is the heteroscedastic one whose second output may not depend on the row.
+    """Returns the likelihood for standardised targets, and the number of outputs that are means, if not all."""
+    # A Gaussian with learned noise is the heteroscedastic one with a second output that does not depend on the row.
     means = Gaussian().outputs(y) if _varies(likelihood) else None
     if isinstance(likelihood, Gaussian) and means is not None:
         likelihood = HeteroscedasticGaussian()

@@ -1,4 +1,4 @@
-"""The factor of the logits of a mixture over folds, by its held-out rows."""
+"""Scaling of a mixture's noise and logits by held-out rows."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ from lamu.choose import bounded, choose
 __all__ = ["few_rows_factor", "logit_factor", "noise_factor"]
 
 
-# A member's noise is as wide as the member's own errors, and the mixture adds the spread of its members on top,
-# although their mean errs less than each of them does: unscaled intervals of 90 % cover 95 %. Every deviation is
+# A member's noise matches the member's own errors. The mixture adds the spread of its members, although their mean has
+# smaller errors than each member: unscaled intervals of 90 % cover 95 %. Every standard deviation is therefore
 # multiplied by \(\tau\),
 #
 # \[ \tau^2 = c_N^2 \max\big(\tau_0^2 - g, \, \tfrac45 \tau_0^2\big), \qquad
 #    g = \sum_c w_c \sum_i \frac{n_i}{N} \bigg(\frac{f_{c k(i)}(x_i) - \bar f_c(x_i)}{\sigma_{c k(i)}(x_i)}\bigg)^2,
 #    \qquad N = \sum_i n_i \]
 #
-# where \(\tau_0\) makes the held-out rows most probable under the members that have not seen them, and \(\bar f_c\) is
-# the mean of candidate c over its folds. Of independent members 2g would have to go, the spread and the gain of
-# averaging; but the other members have learned row i, which makes g larger than it is at new rows.
+# where \(\tau_0\) maximises the held-out density under the members trained without the row, and \(\bar f_c\) is the
+# mean of candidate c over its folds. For independent members 2g would have to be subtracted, the spread and the gain of
+# averaging. But the other members were trained on row i, which makes g larger than it is at new rows.
 #
-# Few rows choose all at once: where a member stops, the weights of candidates, and \(\tau_0\). That makes \(\tau_0\)
-# too small, and uncertain. \(c_N\) is therefore the 95 % quantile of Student's t of \(\tfrac15 (N + 2)(1 + N/200)\)
-# degrees of freedom over that of the normal distribution: 2.4 for five rows, 1.08 for fifty and 1.003 for 500. That
-# many degrees of freedom bring 90 % intervals of linear tables of 2 to 50 rows near their level. A row that counts
-# twice is two rows here as elsewhere. And of g a share counts that rises from none at 20 rows to all at 200.
+# The same rows choose the stopping points, the weights of candidates and \(\tau_0\). With few rows \(\tau_0\) is
+# therefore too small and uncertain. \(c_N\) corrects for this: the 95 % quantile of Student's t with
+# \(\tfrac15 (N + 2)(1 + N/200)\) degrees of freedom over that of the normal distribution, 2.4 for five rows, 1.08 for
+# fifty and 1.003 for 500. With these degrees of freedom 90 % intervals of linear tables of 2 to 50 rows are near their
+# level. A row of weight two counts as two rows. The share of g that is subtracted rises from zero at 20 rows to one at
+# 200.
 
 
-# Their reasons are above; the ends of the searches, and the shares of g, were not tuned one by one.
-_LEAST = 0.8  # of the squared factor: where few rows are far off, g is mostly theirs
-_NARROWEST, _WIDEST = 0.25, 4.0  # of the first factor of a noise
-_NO_GAIN, _ALL_GAIN = 20.0, 200.0  # rows, between which g comes to count
-_END = 0.95  # the quantile that few rows widen
+# The reasons are above; the ends of the searches and the shares of g were not tuned one by one.
+_LEAST = 0.8  # the lower bound of the squared factor's ratio: a few outliers can dominate g
+_NARROWEST, _WIDEST = 0.25, 4.0  # bounds of the first factor of a noise
+_NO_GAIN, _ALL_GAIN = 20.0, 200.0  # rows between which the share of g rises
+_END = 0.95  # the quantile that is corrected for few rows
 
 
 def noise_factor(
@@ -63,15 +64,15 @@ def noise_factor(
 
 
 def few_rows_factor(rows: float) -> float:
-    """Returns the correction factor of a scale chosen by a number of held-out rows."""
+    """Returns the correction factor for a scale that was chosen by a number of held-out rows."""
     from scipy.special import ndtri, stdtrit
 
     rows = max(rows, 2.0)
     return float(stdtrit((rows + 2) / 5 * (1 + rows / 200), _END) / ndtri(_END))
 
 
-# Priors, early stopping and averages along a run leave a member's probabilities less certain than they may be, and the
-# mean over folds is less certain than each member. All logits are multiplied by \(\beta = \beta_0 e / c_N^2\),
+# Priors, early stopping and weight averages make a member's probabilities underconfident, and the mean over folds is
+# less certain than each member. All logits are multiplied by \(\beta = \beta_0 e / c_N^2\),
 #
 # \[ \beta_0 = \arg\max_\beta \; \sum_i n_i \log \sum_c w_c\, p^\beta_{c k(i)}(y_i \mid x_i)
 #    - \tfrac12 \Big(\frac{\log \beta}{s}\Big)^2, \qquad
@@ -79,17 +80,18 @@ def few_rows_factor(rows: float) -> float:
 #    p_k = \sum_c w_c\, p_{ck} \]
 #
 # where \(p^\beta\) is the softmax of \(\beta\) times the logits, k(i) the fold of row i, and H the mean entropy over
-# rows: \(\beta_0\) suits members that have not seen a row, and e takes off what averaging over folds adds to their
-# doubt. Few rows choose candidates, the length of training and \(\beta_0\) at once, and are too sure of all: \(c_N\) is
-# what so few widen a noise by, 2.4 for five rows and 1.003 for 500. Of 3 and 12 rows of three classes the negative log
-# density of new rows is 1.11 and .93 nats, 1.24 and .94 if \(c_N\) divides once, and 2.47 and .98 without it.
+# rows. \(\beta_0\) calibrates members on held-out rows, and e removes the entropy that averaging over folds adds. The
+# same rows choose candidates, the length of training and \(\beta_0\), which makes few rows overconfident: \(c_N\) is
+# the correction for few rows as for a noise, 2.4 for five rows and 1.003 for 500. With 3 and 12 rows of three classes
+# the negative log density of new rows is 1.11 and .93 nats; it is 1.24 and .94 with a division by \(c_N\) instead of
+# its square, and 2.47 and .98 without a correction.
 #
 # Source: Guo, Pleiss, Sun & Weinberger (2017), for one temperature.
 
 
 _SPREAD = 0.5  # s
-_LOWEST, _HIGHEST = 0.4, 4.0  # of the first factor
-_MOST = 1.5  # of the second
+_LOWEST, _HIGHEST = 0.4, 4.0  # bounds of the first factor
+_MOST = 1.5  # the upper bound of the second
 
 
 def logit_factor(

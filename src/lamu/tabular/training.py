@@ -1,4 +1,4 @@
-"""All candidates of one architecture, each over all folds, trained in one compiled program."""
+"""Trains all candidates of one architecture over all folds in one compiled program."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["TRACING", "FoldRows", "Members", "Path", "Stretches", "order_of", "r
 
 
 class Stretches:
-    """The checkpoints of one architecture, between stretches; without a folder it keeps nothing."""
+    """The checkpoints of one architecture, between stretches; none without a folder."""
 
     def __init__(self, keeper: Checkpoints | None, run: Mapping[str, str]) -> None:
         self._keeper = keeper
@@ -42,7 +42,7 @@ class Stretches:
         return self._keeper is not None and self._keeper.latest() is not None
 
     def keep(self, steps: int, carry: object, path: Sequence[object], now: bool = False) -> None:
-        """Writes a checkpoint if the last one is older than the checkpoints' seconds; a failure is a warning."""
+        """Writes a checkpoint if the last one is older than the checkpoints' period; warns if writing fails."""
         if self._keeper is None or steps == self._step:
             return
         if now or time.monotonic() - self._at >= self._keeper.every:
@@ -53,7 +53,7 @@ class Stretches:
             self._at, self._step = time.monotonic(), steps
 
     def restore(self, carry: State) -> tuple[int, State, list[Any]]:
-        """Returns steps done, carry and path of the last checkpoint; where there is none, the start."""
+        """Returns the steps, carry and path of the last checkpoint; the start if there is none."""
         step = None if self._keeper is None else self._keeper.latest()
         if self._keeper is None or step is None:
             return 0, carry, []
@@ -74,37 +74,37 @@ class Stretches:
 #
 # \[ -\frac1{N_k} \log p_c(\theta) - \frac1{N_k} \sum_{i \notin k} \log p(y_i \mid x_i, \theta), \]
 #
-# by Adam under a rate that rises and falls. Where the noise depends on the row, a row far out, of narrow noise, has a
-# gradient a thousand times as large as others, and Adam's usual memory of 1,000 squares answers it with a displacement
-# of 30 learning rates; a memory of 20 with 6. The run is cut into stretches, and the candidate's estimate after each is
-# the average of the weights along the stretch, scored by the rows of fold k: averages of a noisy path predict better
-# than its last point, and the best stretch is where the candidate stops. The program is that of one stretch. Candidates
-# differ in arrays alone (the gates that hold some weights at zero, and the scales of the prior), so that one program
-# serves all; minibatches are chosen beforehand. Those of a fold are the same for all candidates, which therefore gather
-# and encode their rows once.
+# by Adam with a learning rate that rises and falls. With row-dependent noise, the gradient of an outlier with small
+# noise can be a thousand times as large as others. With Adam's default memory of 1,000 squares it moves the weights by
+# 30 learning rates, with a memory of 20 by 6. The run is divided into stretches. The estimate after each is the average
+# of the weights along the stretch, scored by the rows of fold k: averages of a noisy path predict better than its last
+# point, and the candidate stops at the best stretch. The compiled program is that of one stretch. Candidates differ
+# only in arrays (the gates that fix some weights at zero, and the scales of the prior), so that one program serves all.
+# Minibatches are chosen beforehand. Those of a fold are the same for all candidates, so that their rows are gathered
+# and encoded once.
 
 
-_WARMUP = 0.05  # of the steps
+_WARMUP = 0.05  # the share of the steps
 _SQUARES = 0.95  # b2 of Adam
-TRACING = threading.Lock()  # what JAX keeps of a trace is no work of two threads at a time
+TRACING = threading.Lock()  # JAX's cache of a trace must not be filled by two threads at a time
 
 
 @record
 class Members:
-    """The settings of members, leaves with a leading axis of members: all folds of a candidate, then of the next."""
+    """The settings of members, with a leading axis of members: all folds of one candidate, then of the next."""
 
-    params: Params  # where each starts
-    gates: Params  # one for a free weight of the network and zero for one that stays at zero
+    params: Params  # the initial parameters
+    gates: Params  # one for free weights of the network, zero for weights fixed at zero
     prior: Any
 
 
 @record
 class FoldRows:
-    """The rows of each fold, which its members share."""
+    """The rows of each fold, shared by its members."""
 
     order: Any  # the numbers of the rows of every step, `[folds, steps, batch]`
-    held: Any  # the numbers of the rows that judge, `[folds, held]`
-    data_size: Any  # how many rows each fold learns from, `[folds]`
+    held: Any  # the numbers of the held-out rows, `[folds, held]`
+    data_size: Any  # the number of training rows of each fold, `[folds]`
 
 
 @dataclass(frozen=True)
@@ -112,17 +112,17 @@ class Path:
     """Result of a training."""
 
     params: Params  # the averaged weights after every stretch, leaves `[members, stretches, ...]`
-    log_density: np.ndarray  # of the rows that judge, `[members, stretches, held]`, in nats
+    log_density: np.ndarray  # of the held-out rows, `[members, stretches, held]`, in nats
 
     def split(self, parts: int) -> list[Path]:
-        """Returns the paths of equally many members each."""
+        """Returns the path in parts with equally many members."""
         size = len(self.log_density) // parts
         of = lambda tree, number: jax.tree.map(lambda leaf: leaf[number * size : (number + 1) * size], tree)
         return [Path(of(self.params, number), of(self.log_density, number)) for number in range(parts)]
 
     @classmethod
     def joined(cls, paths: Sequence[Path]) -> Path:
-        """Returns the path of the members of all."""
+        """Returns the concatenation of paths over members."""
         params, log_density = zip(*((path.params, path.log_density) for path in paths), strict=True)
         return cls(jax.tree.map(lambda *leaves: np.concatenate(leaves), *params), np.concatenate(log_density))
 
@@ -148,12 +148,12 @@ def train(
     kept = Stretches(None, {}) if kept is None else kept
     steps = rows.order.shape[1]
     length, each = _Length(steps, stretches, rate), steps // stretches
-    order = np.asarray(rows.order)  # cut here, where a cut is no program of its own
+    order = np.asarray(rows.order)  # sliced in NumPy, without compilation
     stretch = lambda done: replace(rows, order=order[:, done - each : done])
     program = _lightly if steps <= _FEW_STEPS else _whole
     with TRACING:
         before, carry, path = kept.restore(_start(length, members))
-        # What it traces is kept, so that the first call has compiling left to do.
+        # JAX caches the trace, so that the first call only compiles.
         program.lower(length, model, members, stretch(each), batch, carry)
     for done in range(before + each, steps + 1, each):
         here = stretch(done)
@@ -178,7 +178,7 @@ def _gated(params: Params, gates: Params) -> Params:
 
 
 def _start(length: _Length, members: Members) -> State:
-    """Returns where all members start; Adam's moments and its count are zeros, which need no program."""
+    """Returns the initial state of all members; Adam's moments and count are zeros, which need no compilation."""
     start = {**members.params, "network": jax.tree.map(np.multiply, members.params["network"], members.gates)}
     state = jax.eval_shape(_optimiser(length).init, start)
     return start, jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), state)
@@ -193,7 +193,7 @@ def _stretch(length: _Length, model: Model, members: Members, rows: FoldRows, ba
     )
 
     def over_members(function: Callable[..., object], *of_folds: object) -> Callable[[Params], Any]:
-        """Returns a function of all members' parameters; `function` takes one member's, its own, and its fold's."""
+        """Returns a function of all members' parameters, from one of a member's parameters, settings and fold."""
         each_fold = jax.vmap(function)
         each_candidate = jax.vmap(lambda params, own: each_fold(params, own, *of_folds))
         return lambda params: each_candidate(by_candidate(params), by_candidate(members))
@@ -204,9 +204,9 @@ def _stretch(length: _Length, model: Model, members: Members, rows: FoldRows, ba
 
     def step(carry: State, order: Array) -> State:
         params, state, total = carry
-        # The gradient of a sum over members that share nothing is each member's own.
+        # Members are independent, so that the gradient of their sum contains each member's gradient.
         gradient = jax.grad(lambda params: over_members(loss, rows.data_size, order)(params).sum())(params)
-        with lenient():  # Optax counts steps in whole numbers
+        with lenient():  # optax counts steps in integers
             updates, state = optimiser.update(gradient, state)
         params = jax.tree.map(jnp.add, params, updates)
         return (params, state, jax.tree.map(jnp.add, total, params)), None
@@ -220,9 +220,9 @@ def _stretch(length: _Length, model: Model, members: Members, rows: FoldRows, ba
     return (params, state), (average, log_density.reshape(-1, log_density.shape[-1]))
 
 
-# Of small tables more time goes into compiling than into the steps, which take a tenth to a quarter more when they are
-# compiled lightly: seconds of a processor of a first fit and of a second one of iris 6.6 and 1.6 in the place of 10.7
-# and 1.4, of diabetes 7.6 and 2.9 in the place of 10.2 and 2.3.
+# For small tables compilation takes longer than the steps, which are a tenth to a quarter slower at a lower
+# optimisation level: processor seconds of a first and a second fit of iris 6.6 and 1.6 instead of 10.7 and 1.4, of
+# diabetes 7.6 and 2.9 instead of 10.2 and 2.3.
 _FEW_STEPS = 1500
 _whole, _lightly = jax.jit(_stretch, static_argnums=0), compiled_lightly(static_argnums=0)(_stretch)
 
@@ -236,7 +236,7 @@ def order_of(rows: np.ndarray, steps: int, batch: int, seed: int) -> np.ndarray:
 
 
 def rows_padded(rows: int) -> int:
-    """Returns the number of rows that arrays are padded to, so that tables of nearly as many share a program."""
+    """Returns the padded number of rows, so that tables of similar sizes share a program."""
     step = max(8, 2 ** (max(rows, 1).bit_length() - 3))
     return -(-rows // step) * step
 

@@ -1,4 +1,4 @@
-"""Trainings in threads, each with its own checkpoints and share of the progress bar."""
+"""Training in threads, each with its own checkpoints and share of the progress bar."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class Trainings:
         self._device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
 
     def start(self, plans: Mapping[str, Any]) -> Future[list[Path]]:
-        """Trains plans one after the other in a thread."""
+        """Trains plans sequentially in a thread."""
         return self._pool.submit(self._run, plans)
 
     def leave_out(self, parts: Iterable[str]) -> None:
-        """Counts parts as done that are not trained."""
+        """Counts parts that are not trained as done."""
         self._done.update(dict.fromkeys(parts, self._steps))
 
     def _run(self, plans: Mapping[str, Any]) -> list[Path]:
-        # A thread inherits neither the precision nor the device of the block that starts it.
+        # Threads do not inherit the precision and the device of their parent's context.
         try:
             with jax.enable_x64(self._wide), jax.default_device(self._device):
                 return [self._learn(plan, self._counter(part), self._kept[part]) for part, plan in plans.items()]
@@ -76,7 +76,7 @@ def trainings(
     bar: Progress,
 ) -> Iterator[Trainings]:
     """Context manager that starts trainings in threads; `fits` are the numbers of members of each part."""
-    # An error inside the block or in a training, an interruption too, ends every training after its stretch.
+    # An error in the block or in a training, or an interruption, ends every training after its current stretch.
     with ThreadPoolExecutor(max(_FEWEST, os.cpu_count() or 1)) as pool:
         started = Trainings(pool, learn, kept, fits, steps, bar)
         try:
@@ -88,7 +88,7 @@ def trainings(
 
 
 def stretches_kept(checkpoint: Any, run: Mapping[str, str], resume: bool) -> Stretches:
-    """Returns the checkpoints of a part; refuses those that are there if they are not to be used."""
+    """Returns the checkpoints of a part; raises an error if there are some without `resume`."""
     keeper = checkpoint if checkpoint is None or isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint)
     found = Stretches(keeper, run)
     if found.exist and not resume and keeper is not None:

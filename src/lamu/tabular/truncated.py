@@ -1,12 +1,12 @@
-"""Normal noise with negligible probability below zero, for positive targets."""
+"""Truncated normal noise for positive targets."""
 
-# A Gaussian's tail knows no end: where the noise is as wide as the mean is far from zero, its intervals reach below it.
-# Either every target is positive, and that is conditioned on, or none below zero has come by chance,
+# If the noise of a Gaussian is as large as its mean, its intervals extend below zero. Either targets are always
+# positive, and the density is conditioned on that, or no target below zero has occurred by chance,
 #
 # \[ p(y \mid f) = (1 - w) \frac{N(y; m, s^2)}{\Phi(m / s)} \mathbf 1[y > 0] + w\, N(y; m, s^2), \]
 #
-# where w is the probability of the latter: the rows say, of which some would have been expected below zero. Nothing
-# changes where the tail below zero holds nothing.
+# where w is the probability of the latter, given the rows, of which some would have been expected below zero. The
+# density does not change if the tail below zero is negligible.
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from lamu.typing import Array, Params, RandomKey, Targets
 
 __all__ = ["Truncated", "untruncated_weight"]
 
-_TAIL, _DEPTH = 5.0, 12  # from where on moments are continued fractions, and their terms: below 1e-8 there
-_LEAST = 1e-9  # of w: a later target below zero keeps a density, in single precision too
-_REACH = 40.0  # deviations beyond the mean, of which an exponential tail leaves e⁻⁴⁰
+_TAIL, _DEPTH = 5.0, 12  # start and number of terms of the continued fractions of moments; error below 1e-8
+_LEAST = 1e-9  # the least w, so that a later target below zero has a density in single precision
+_REACH = 40.0  # standard deviations beyond the mean, where an exponential tail has the probability e⁻⁴⁰
 
 
 @record
 class Truncated(LikelihoodWrapper):
-    """A likelihood of one normal target that is positive, or is so with a probability below one."""
+    """A normal likelihood of one target, truncated at zero with the probability 1 − w."""
 
-    # Density, distribution function and mean are averages of those of the truncated normal and of the normal itself, at
-    # the weights 1 − w and w. Of the truncated one, with \(\beta = m/s\) and \(h = \phi(\beta)/\Phi(\beta)\),
+    # Density, distribution function and mean are averages of those of the truncated normal and of the normal, with the
+    # weights 1 − w and w. For the truncated one, with \(\beta = m/s\) and \(h = \phi(\beta)/\Phi(\beta)\),
     #
     # \[ E[y] = s (\beta + h), \quad \operatorname{Var}[y] = s^2 (1 - h (\beta + h)). \]
     #
@@ -62,7 +62,7 @@ class Truncated(LikelihoodWrapper):
         return f"Truncated({self.base.name})"
 
     def check(self, y: Targets) -> None:
-        # Raises a ValueError unless the targets are finite numbers, one a row.
+        # Raises a ValueError unless there is one finite target a row.
         self.support.check(y, self.name)
         if np.ndim(y) != 1:
             raise ValueError(f"the targets have the shape {np.shape(y)}; give one a row, which is truncated at zero")
@@ -89,7 +89,7 @@ class Truncated(LikelihoodWrapper):
         beta, scale = self._normal(params, f)
         keep, w = jnp.exp(jnp.stack(self._log_weights(f)))
         above = jnp.exp(log_normal_cdf(beta))
-        # Of the truncated normal, c φ / Φ and c Φ stay finite where Φ does not.
+        # For the truncated normal c φ / Φ and c Φ are finite even where Φ underflows.
         hazard = _moments(beta)[0] - beta
         log_c = jnp.logaddexp(self._log_weights(f)[0] - log_normal_cdf(beta), self._log_weights(f)[1])
         share = keep + w * above  # c Φ
@@ -98,7 +98,7 @@ class Truncated(LikelihoodWrapper):
         return 0.5 * np.log(2 * np.pi) + jnp.log(scale) + 0.5 * squares - share * log_c - w * (1 - above) * log_w
 
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
-        # Returns one draw a row; of the truncated normal by bisection of its distribution function.
+        # Returns one draw a row; for the truncated normal by bisection of its distribution function.
         beta, scale = self._normal(params, f)
         which, within, beyond = jax.random.split(key, 3)
         mean, variance = _moments(beta)
@@ -140,47 +140,47 @@ class Truncated(LikelihoodWrapper):
         return jnp.where(nothing, -jnp.inf, jnp.logaddexp(jnp.where(nothing, 0.0, within), free))
 
     def distribution(self, params: Params, f: Array) -> None:
-        # Returns None: the base's is not truncated.
+        # Returns None, since the base's is not truncated.
         return
 
     def marginal(self, params: Params, mean: Array, covariance: Array) -> None:
-        # Returns None: a truncated normal target is no Gaussian.
+        # Returns None, since a truncated normal target is not Gaussian.
         return
 
     def scale_noise(self, params: Params, factor: object) -> None:
-        # Returns None: with the noise, what lies below zero changes.
+        # Returns None, since the truncated probability depends on the noise.
         return
 
     def _normal(self, params: Params, f: Array) -> tuple[Array, Array]:
-        """β and s."""
+        """Returns β and s."""
         scale = jnp.sqrt(self.base.variance(params, f))
         return self.base.mean(params, f) / scale, scale
 
     def _log_weights(self, f: Array) -> tuple[Array, Array]:
-        """log(1 − w) and log w."""
+        """Returns log(1 − w) and log w."""
         w = jnp.asarray(self.untruncated, f.dtype)
         return jnp.log1p(-w), jnp.log(w)
 
     def _moments(self, beta: Array) -> tuple[Array, Array]:
-        """Mean and variance of the average, of deviation one."""
+        """Returns mean and variance of the mixture of standard deviation one."""
         w = jnp.asarray(self.untruncated, beta.dtype)
         mean, variance = _moments(beta)
         return (1 - w) * mean + w * beta, (1 - w) * variance + w + w * (1 - w) * (mean - beta) ** 2
 
 
 def _cdf(beta: Array, t: Array) -> Array:
-    """Of the truncated normal of deviation one."""
+    """Returns the distribution function of the truncated normal of standard deviation one."""
     return -jnp.expm1(log_normal_cdf(beta - jnp.maximum(t, 0.0)) - log_normal_cdf(beta))
 
 
 def _moments(beta: Array) -> tuple[Array, Array]:
-    """Mean and variance of the truncated normal of deviation one and mean β."""
+    """Returns mean and variance of the truncated normal of standard deviation one and mean β."""
     far = beta < -_TAIL
     t = jnp.where(far, -beta, _TAIL)
     fraction = jnp.zeros_like(t)
     for n in range(_DEPTH, 1, -1):
         fraction = n / (t + fraction)
-    # h = t + 1 / (t + 2 / (t + 3 / ...)), so that no difference is taken of what is nearly the same.
+    # h = t + 1 / (t + 2 / (t + 3 / ...)), which avoids a difference of nearly equal numbers.
     far_mean = 1 / (t + fraction)
     far_variance = far_mean * (fraction - far_mean)
     near = jnp.where(far, 0.0, beta)
@@ -197,12 +197,12 @@ def untruncated_weight(
     weights: np.ndarray,
     counts: np.ndarray | None = None,
 ) -> float:
-    """Returns w, by rows that their members have not seen; one where a target is not positive."""
+    """Returns w from held-out densities; one if a target is not positive."""
     # \[ \log \frac{1 - w}{w} = \sum_i n_i \log
     #    \frac{\sum_c w_c\, p_{c k(i)}(y_i) / \Phi(m_{ci} / s_{ci})}{\sum_c w_c\, p_{c k(i)}(y_i)}, \]
     #
-    # the posterior odds of targets that are positive, at even odds before; w is 10⁻⁹ at least. Of targets that are far
-    # from zero, beside the noise, the rows say nothing: w is one half, and one below zero is no impossibility.
+    # the posterior odds of always positive targets, at even prior odds; w is at least 10⁻⁹. If all targets are far from
+    # zero relative to the noise, the rows have no information about w, which is then one half.
     from scipy.special import expit, log_ndtr
 
     if y.shape[-1] != 1 or y.min() <= 0:

@@ -1,10 +1,10 @@
-"""Laws for parts of one's own: run them in the tests of a likelihood, a prior, a family, an algorithm or a sampler.
+"""Tests for custom likelihoods, priors, families, algorithms and samplers.
 
-`check_likelihood(Poisson())` runs every law of likelihoods and raises one AssertionError that names those that are
-broken. `LIKELIHOOD_LAWS` and its neighbours are the laws one by one, for `pytest.mark.parametrize`.
+`check_likelihood(Poisson())` runs every law of likelihoods and raises one AssertionError that names the broken
+ones. `LIKELIHOOD_LAWS` and the other tuples contain the single laws, for `pytest.mark.parametrize`.
 
-The laws compare the parts with each other: the density with the moments, draws, distribution function and information
-that go with it. They need no reference, and cannot see a mistake that all parts share.
+The laws check that methods are consistent, for instance that moments, draws, distribution function and information
+are those of the density. They need no reference, and cannot detect a mistake that all methods share.
 """
 
 from lamu.testing.algorithms import ALGORITHM_LAWS, check_algorithm

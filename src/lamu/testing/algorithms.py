@@ -1,4 +1,4 @@
-"""Laws of an algorithm: pure steps of one shape, results that repeat, and the scales of likelihood, prior and T."""
+"""Laws of an algorithm: pure steps of fixed shapes, reproducible results, and the scales of likelihood, prior and T."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ __all__ = ["ALGORITHM_LAWS", "check_algorithm"]
 _N = 24
 _STEPS, _FEW = 3000, 4
 
-# Where a fit ends is known where inputs are orthogonal: p N rows against a prior of precision δ, all divided by T.
-# Two numbers of rows, powers and temperatures, one on each side of one: a constant in the place of one fails at one.
+# With orthogonal inputs the posterior is known: p N rows and a prior of precision δ, both divided by T. There are two
+# numbers of rows, two powers and two temperatures, one of each below and above one, so that a constant fails for one.
 _WEIGHTS, _INTERCEPT = (1.5, -2.0), 1.0  # by least squares
 _PRIOR_SCALE = 0.5
-_ODDS_ALLOWED = 2.0**0.5  # half-way to a power that is ignored, in logarithms
-_VARIANCE_ALLOWED = 2.5**0.5  # half-way to a temperature that is ignored
+_ODDS_ALLOWED = 2.0**0.5  # in logarithms half of the error of an ignored power
+_VARIANCE_ALLOWED = 2.5**0.5  # half of the error of an ignored temperature
 
 
 class _Scales(NamedTuple):
-    """The scales of a linear fit, and what follows from them."""
+    """The scales of a linear fit, and its expected posterior."""
 
     rows: int
     power: float
@@ -50,12 +50,12 @@ class _Scales(NamedTuple):
 
     @property
     def odds(self) -> float:
-        """Of the rows to the prior."""
+        """The weight of the rows relative to the prior."""
         return self.power * self.rows * _PRIOR_SCALE**2
 
     @property
     def variance(self) -> float:
-        """Of every weight."""
+        """The posterior variance of every weight."""
         return self.temperature / (self.power * self.rows + _PRIOR_SCALE**-2)
 
 
@@ -81,7 +81,7 @@ def _set_up(algorithm: Any, dtype: DTypeLike | None = None) -> tuple[Any, Object
 
 
 def _has_a_length(algorithm: Any) -> bool:
-    """Whether the number of steps is the algorithm's own, as a chain's is."""
+    """Whether the algorithm determines its number of steps, as samplers do."""
     return algorithm.traits.length is not None or algorithm.traits.batching == "once"
 
 
@@ -93,7 +93,7 @@ def _same(found: object, due: object, what: str, rtol: float = 1e-4) -> None:
 
 
 def a_step_keeps_the_state(algorithm: Any) -> None:
-    """Structure, shapes and dtypes of the state are the same after a step: it can be scanned, and compiles once."""
+    """A step keeps structure, shapes and dtypes of the state, so that it can be scanned and compiles once."""
     for dtype in (jnp.float32, jnp.result_type(float)):
         state, objective, batch = _set_up(algorithm, dtype)
         shapes = lambda state: jax.tree.map(lambda leaf: (jnp.shape(leaf), jnp.result_type(leaf)), state)
@@ -104,7 +104,7 @@ def a_step_keeps_the_state(algorithm: Any) -> None:
 
 
 def a_step_is_a_pure_function(algorithm: Any) -> None:
-    """The same key gives the same step, eager, compiled and again."""
+    """The same key gives the same step: eager, compiled and repeated."""
     state, objective, batch = _set_up(algorithm)
     step = jax.jit(algorithm.step)
     first, again = (step(jax.random.key(1), state, batch, objective)[0] for _ in range(2))
@@ -133,7 +133,7 @@ def the_loss_goes_down(algorithm: Any) -> None:
 
 
 def likelihood_and_prior_are_weighed(algorithm: object) -> None:
-    """Linear fits end at the posterior mean: N/B, the power of the likelihood and the prior enter once each."""
+    """Linear fits converge to the posterior mean: N/B, the likelihood's power and the prior are applied once each."""
     for case, rows, posterior in _orthogonal_fits(algorithm):
         mean = np.asarray(posterior.predict(rows.x, samples=256).mean, float).ravel()
         least_squares = np.asarray(rows.x, float) @ _WEIGHTS + _INTERCEPT
@@ -147,7 +147,7 @@ def likelihood_and_prior_are_weighed(algorithm: object) -> None:
 
 
 def the_belief_has_its_temperature(algorithm: object) -> None:
-    """Linear fits have the posterior's variance: N / T enters once. A point, or an ensemble of points, claims none."""
+    """Linear fits have the posterior variance: N / T is applied once. Points and ensembles of points have none."""
     for case, rows, posterior in _orthogonal_fits(algorithm):
         found = float(np.mean(np.asarray(posterior.predict(rows.x, samples=256).epistemic, float)))
         due = case.variance * (1 + rows.x.shape[1])
@@ -161,9 +161,9 @@ def the_belief_has_its_temperature(algorithm: object) -> None:
 
 
 def only_a_rows_share_counts(algorithm: Any) -> None:
-    """The loss falls as it does with four times the rows, T and the prior's precision, and with rows written twice."""
-    # A sampler is not asked the first, whose steps may be in the units of the whole posterior; the second is not asked
-    # where a step depends on the order of the rows.
+    """The loss has the same course with four times the rows, T and prior precision, and with duplicated rows."""
+    # The first is not tested for samplers, whose steps may have the scale of the full posterior. The second is not
+    # tested if a step depends on the order of the rows.
     batch, first = _orthogonal_rows().full(), _CASES[0]
     twice = jax.tree.map(lambda leaf: jnp.concatenate([leaf[: _N // 2]] * 2), batch)
     once = replace(twice, mask=twice.mask.at[_N // 2 :].set(0))
@@ -178,7 +178,7 @@ def only_a_rows_share_counts(algorithm: Any) -> None:
         for count in range(_FEW):
             state, info = step(jax.random.key(count + 1), state, rows, objective)
             losses.append(info.loss)
-        return jnp.stack(losses[1:]) - losses[0]  # the prior's constant, which is no step's, drops out
+        return jnp.stack(losses[1:]) - losses[0]  # subtracts the prior's constant
 
     due = falls(batch)
     if not _has_a_length(algorithm):
@@ -188,7 +188,7 @@ def only_a_rows_share_counts(algorithm: Any) -> None:
 
 
 def _orthogonal_rows(count: int = _N) -> Arrays:
-    """Returns rows of ±1 whose columns, intercept and noise are orthogonal, the noise as large as the model says."""
+    """Returns rows of ±1 with orthogonal columns, intercept and noise; the noise has the model's scale."""
     x = np.array([[a, b] for a in (-1.0, 1.0) for b in (-1.0, 1.0)] * (count // 4))
     noise = np.repeat(np.resize([1.0, -1.0], count // 4), 4)
     return Arrays.of((jnp.asarray(x), jnp.asarray(x @ _WEIGHTS + _INTERCEPT + noise)))
@@ -198,11 +198,11 @@ def _orthogonal_model(scale: float = _PRIOR_SCALE) -> Model:
     return Model(Linear(), Gaussian(1.0), Normal(scale))
 
 
-_LATEST: dict[str, Any] = {}  # the fits of the algorithm that was asked last: two laws look at them
+_LATEST: dict[str, Any] = {}  # the fits of the last algorithm, which two laws use
 
 
 def _orthogonal_fits(algorithm: Any) -> Iterator[tuple[_Scales, Arrays, Any]]:
-    """Yields a linear fit for each case, its rows and its posterior."""
+    """Yields each case with its rows and its posterior."""
     if _LATEST.get("algorithm") is not algorithm:
         _LATEST.update(algorithm=algorithm, fits={})
     for case in _CASES:
@@ -217,7 +217,7 @@ def _orthogonal_fit(algorithm: Any, case: _Scales) -> tuple[Arrays, Any]:
     size = _BATCH if algorithm.traits.batching == "mini" else case.rows
     scales: Options = {"temperature": case.temperature, "likelihood_power": case.power}
     with warnings.catch_warnings():
-        for warning in (Unconverged, UnreliableChains):  # the law says how far it is
+        for warning in (Unconverged, UnreliableChains):  # the law measures it
             warnings.simplefilter("ignore", warning)
         posterior = fit(
             _orthogonal_model(), rows, algorithm, batch_size=size, seed=1, progress=False, **length, **scales
@@ -226,13 +226,13 @@ def _orthogonal_fit(algorithm: Any, case: _Scales) -> tuple[Arrays, Any]:
 
 
 def _nearest(faults: dict[float, str], ratio: float) -> str:
-    """Returns the factor, in words, that is nearest to a ratio."""
+    """Returns the name of the factor that is nearest to a ratio."""
     nearest = min(faults, key=lambda factor: abs(np.log(factor) - np.log(np.clip(ratio, 1e-6, 1e6))))
     return f"either it has not come to rest, or {faults[nearest]}"
 
 
 def _weighing_fault(odds: float, case: _Scales) -> str:
-    """Returns what is nearest: the factors that are easily forgotten, or written twice."""
+    """Returns the most likely mistake: a factor that is missing or applied twice."""
     faults = {
         1 / case.power: "likelihood_power is ignored",
         case.temperature: "the temperature divides the prior alone",
@@ -259,11 +259,11 @@ def _temperature_fault(ratio: float, case: _Scales) -> str:
 
 
 def a_fit_repeats_predicts_and_is_saved(algorithm: Any) -> None:
-    """The same seed gives the same predictions, which are finite, and are those of the posterior read from disk."""
+    """The same seed gives the same finite predictions, also after saving and loading the posterior."""
     rows = _rows()
     epochs = None if _has_a_length(algorithm) else 3
     with warnings.catch_warnings():
-        for warning in (Unconverged, UnreliableChains):  # three epochs are few, on purpose, and so may be the draws
+        for warning in (Unconverged, UnreliableChains):  # only three epochs, and possibly few draws
             warnings.simplefilter("ignore", warning)
         fits = [fit(_model(), rows, algorithm, epochs=epochs, batch_size=8, seed=3, progress=False) for _ in range(2)]
     one, other = (each.posterior for each in fits)
@@ -291,18 +291,18 @@ ALGORITHM_LAWS = (
 def check_algorithm(algorithm: object) -> None:
     """Runs every law of algorithms, on a small regression with a network of four hidden units and on a linear one.
 
-    The linear one has a known posterior, that of `conjugate()`, and is asked for it with two numbers of rows, two
-    temperatures and two powers of the likelihood.
+    The linear one has a known posterior, that of `conjugate()`. It is compared with the algorithm's for two numbers of
+    rows, two temperatures and two powers of the likelihood.
 
     Args:
-        algorithm: the algorithm, with options that suit 24 rows: 3,000 steps, or a sampler's own length, must bring it
-            to rest.
+        algorithm: the algorithm, with options that suit 24 rows: it must converge in 3,000 steps, or in a sampler's own
+            length.
 
-    An algorithm whose spread is no posterior variance by intention, such as that of iterates, is asked the other laws:
-    `ALGORITHM_LAWS` has them one by one. `check_calibration` is a further question, of many fits.
+    For an algorithm whose variance intentionally is not the posterior variance, such as that of iterates, run the other
+    laws of `ALGORITHM_LAWS`. `check_calibration` is a further test with many fits.
 
     Raises:
-        AssertionError: which names every broken law, and says what it found.
+        AssertionError: names every broken law, with its values.
 
     Examples:
         >>> import lamu

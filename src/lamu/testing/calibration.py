@@ -1,4 +1,4 @@
-"""A law of an algorithm on data drawn from the prior: its posteriors are as wide as they should be."""
+"""Simulation-based calibration of an algorithm: the width of its posteriors for data drawn from the prior."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from lamu.simulation import simulation_based_calibration
 
 __all__ = ["check_calibration"]
 
-_ROWS, _LEAST = 16, 1e-4  # how many rows, and the p value of which a sound algorithm falls short in one of 10,000
+_ROWS, _LEAST = 16, 1e-4  # the number of rows, and the p value below which a correct algorithm falls once in 10,000
 
 
 def check_calibration(algorithm: Any, runs: int = 100, seed: int = 0, **options: Any) -> None:
-    """Draws parameters from the prior and rows from the model, and ranks the parameters among draws of the posterior.
+    """Tests the calibration of an algorithm by ranks of true parameters among posterior draws.
 
     The ranks are uniform for the exact posterior (`lamu.simulation_based_calibration`), here of a linear model with
-    three weights and correlated inputs. A posterior that is too narrow, too wide or off to one side by a half or more
-    is rejected, and a point; what is nearer needs more runs, or `lamu.testing.check_algorithm`, which knows the answer.
+    three weights and correlated inputs. A posterior that is too narrow, too wide or biased by a half or more is
+    rejected, and so is a point. Smaller errors need more runs, or `lamu.testing.check_algorithm`, which compares with
+    the exact posterior.
 
     Args:
         algorithm: the algorithm, with options that suit 16 rows.
-        runs: how many fits; with more, smaller faults are seen.
-        seed: of all that is drawn.
-        **options: further options of `lamu.fit`: `steps`, where the length is not the algorithm's own.
+        runs: the number of fits; more fits detect smaller errors.
+        seed: the random seed.
+        **options: further options of `lamu.fit`, for instance `steps` if the algorithm does not determine it.
 
     Raises:
-        AssertionError: with the ranks, where they are not uniform.
+        AssertionError: if the ranks are not uniform; the message has the ranks.
 
     Source: Talts et al. (2018).
 
@@ -45,9 +46,9 @@ def check_calibration(algorithm: Any, runs: int = 100, seed: int = 0, **options:
     """
     numbers = np.random.default_rng(1)
     x = numbers.normal(size=(_ROWS, 2)) + numbers.normal(size=(_ROWS, 1)) / 2
-    model = Model(Linear(), Gaussian(2.0), Normal(0.7))  # rows and prior count about alike
+    model = Model(Linear(), Gaussian(2.0), Normal(0.7))  # rows and prior have about equal weight
     with warnings.catch_warnings():
-        for warning in (Unconverged, UnreliableChains):  # the ranks say what it matters
+        for warning in (Unconverged, UnreliableChains):  # the ranks measure the effect
             warnings.simplefilter("ignore", warning)
         ranks = simulation_based_calibration(model, algorithm, x, runs=runs, seed=seed, **options)
     assert ranks.p_value > _LEAST, f"ranks of parameters among draws of their posterior are not uniform:\n{ranks}"

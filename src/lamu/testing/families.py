@@ -33,8 +33,8 @@ def draws_have_the_mean(belief: Belief) -> None:
 
 def draws_are_of_the_density(belief: Belief) -> None:
     r"""Stein's identities, \(E[\nabla \log q] = 0\) and \(E[u \nabla \log q] = -1\), over draws."""
-    # Of real coordinates u: the logarithm of positive numbers, and the logit of those below one. A belief about whole
-    # numbers, or about vectors that sum to one, is asked for `draws_have_the_mean` alone.
+    # In real coordinates u: the logarithm of positive numbers, and the logit of numbers between zero and one. For
+    # integers and for vectors that sum to one only `draws_have_the_mean` is tested.
     draws = _draws(belief)
     if any(_is_discrete_or_sums_to_one(np.asarray(leaf)) for leaf in jax.tree.leaves(draws)):
         return
@@ -63,7 +63,7 @@ def _is_discrete_or_sums_to_one(draws: np.ndarray) -> bool:
 
 
 def entropy_is_the_expected_surprise(belief: Belief) -> None:
-    """`entropy`, where the family has one, is the mean of −log q over draws."""
+    """`entropy`, if the family has one, is the mean of −log q over draws."""
     if not hasattr(belief, "entropy"):
         return
     surprise = jax.jit(jax.vmap(lambda theta: -belief.log_prob(theta)))(_draws(belief))
@@ -87,7 +87,7 @@ def check_family(belief: Belief) -> None:
         belief: a member of the family, with `sample(key)`, `log_prob(theta)` and `mean`, of finite variance.
 
     Raises:
-        AssertionError: which names every broken law, and says what it found.
+        AssertionError: names every broken law, with its values.
 
     Examples:
         >>> import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Laws of the transitions of a sampler: they leave the target as it is, and keep their books."""
+"""Laws of the transitions of a sampler: an invariant target, and consistent states."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from lamu.testing.laws import check, close, within_errors
 __all__ = ["KERNEL_LAWS", "check_kernel"]
 
 _CHAINS, _MOVES = 20_000, 3
-_SLOPE, _NOISE = 0.5, 0.6  # of the second coordinate, given the first
+_SLOPE, _NOISE = 0.5, 0.6  # of the second coordinate given the first
 
 
 def _log_density(u: Any) -> Any:
-    """The log of a number with a Gamma law of shape 2, which leans to the left, and a normal one beside it."""
+    """The log density of the logarithm of a Gamma(2) variable, which is skewed, and of a normal variable given it."""
     return 2.0 * u[0] - jnp.exp(u[0]) - 0.5 * ((u[1] - _SLOPE * u[0]) / _NOISE) ** 2
 
 
 def _exact() -> jax.Array:
-    """Returns independent draws of that density, `[chains, 2]`."""
+    """Returns independent draws from that density, `[chains, 2]`."""
     numbers = np.random.default_rng(0)
     first = np.log(numbers.gamma(2.0, size=_CHAINS))
     return jnp.asarray(np.stack([first, _SLOPE * first + _NOISE * numbers.normal(size=_CHAINS)], axis=1))
@@ -43,7 +43,7 @@ class _Case(NamedTuple):
         return LogTarget(Objective(LogDensity(_log_density, jnp.zeros(2)), 1.0), Batch.of(*nothing()), {})
 
     def moved(self, scales: tuple[float, float]) -> tuple[Any, Any, Any]:
-        """Returns where chains were and where they are after some moves, with their statistics."""
+        """Returns chains before and after some moves, with their statistics."""
         target, inverse_mass = self.target, jnp.asarray(scales) ** 2
 
         def run(key: Any, start: Any) -> Any:
@@ -60,7 +60,7 @@ class _Case(NamedTuple):
 
 
 def the_target_stays(case: _Case) -> None:
-    """Chains that start at exact draws have the same moments after some moves, with two mass matrices."""
+    """Chains that start at exact draws keep their moments over some moves, with two mass matrices."""
     for scales in ((1.0, 1.0), (1.5, 0.4)):
         start, chains, _ = case.moved(scales)
         end = chains.position["network"]
@@ -70,7 +70,7 @@ def the_target_stays(case: _Case) -> None:
 
 
 def chains_move(case: _Case) -> None:
-    """One chain in ten or more is elsewhere after some moves, and acceptances are probabilities."""
+    """At least one chain in ten has moved after some moves, and acceptance rates are probabilities."""
     start, chains, statistics = case.moved((1.0, 1.0))
     moved = float(jnp.mean(jnp.any(chains.position["network"] != start, axis=1)))
     assert moved > 0.1, f"{moved:.0%} of the chains are elsewhere after {_MOVES} moves; try another step_size"
@@ -79,7 +79,7 @@ def chains_move(case: _Case) -> None:
 
 
 def a_chain_knows_where_it_is(case: _Case) -> None:
-    """The log density and the gradient that a chain carries are those of its position."""
+    """The log density and the gradient in a chain's state are those of its position."""
     _, chains, _ = case.moved((1.0, 1.0))
     some = jax.tree.map(lambda leaf: leaf[:50], chains)
     fresh = jax.vmap(lambda position: case.kernel.begin(position, case.target))(some.position)
@@ -93,15 +93,15 @@ KERNEL_LAWS = (the_target_stays, chains_move, a_chain_knows_where_it_is)
 def check_kernel(kernel: Kernel, step_size: float = 0.7) -> None:
     """Runs every law of the kernels that move a sampler's chains, on a skewed density of two numbers.
 
-    20,000 chains start at exact draws, so that a move which leaves the target as it is changes no moment beyond five
-    standard errors. A kernel that is biased by its step size, as an unadjusted one, is rejected.
+    20,000 chains start at exact draws, so that moves with this invariant distribution change no moment by more than
+    five standard errors. A kernel with a bias from its step size, such as an unadjusted one, is rejected.
 
     Args:
         kernel: a `lamu.mcmc.chains.Kernel`.
-        step_size: of its moves; one with which about half of them are accepted sees most.
+        step_size: the step size; the test has most power if about half of the moves are accepted.
 
     Raises:
-        AssertionError: which names every broken law, and says what it found.
+        AssertionError: names every broken law, with its values.
 
     Examples:
         >>> from lamu.mcmc.metropolis import RandomWalk

@@ -1,4 +1,4 @@
-"""Runs laws one after the other and reports those that are broken, together."""
+"""Runs laws and reports all broken ones together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 __all__ = ["check", "close", "within_errors"]
 
-ERRORS = 5.0  # standard errors of an average over draws, of which one number fails by chance once in two million
+ERRORS = 5.0  # standard errors of an average over draws; one number fails by chance once in two million
 
 
 def check(what: str, subject: object, laws: Iterable[Callable[[Any], None]]) -> None:
@@ -18,7 +18,7 @@ def check(what: str, subject: object, laws: Iterable[Callable[[Any], None]]) -> 
     for law in laws:
         try:
             law(subject)
-        except Exception as error:  # an error of any kind breaks the law
+        except Exception as error:  # any error breaks the law
             told = " ".join(str(error).split())
             broken.append(f"{law.__name__}: {type(error).__name__}: {told}")
     if broken:

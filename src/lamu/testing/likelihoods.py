@@ -1,4 +1,4 @@
-r"""Laws of a likelihood: its density, moments, draws, distribution function and information go with each other."""
+r"""Laws of a likelihood: density, moments, draws, distribution function and information are consistent."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from lamu.typing import Array, Params
 __all__ = ["LIKELIHOOD_LAWS", "LikelihoodCase", "check_likelihood"]
 
 _DRAWS = 4000
-_AVERAGED = ERRORS / math.sqrt(1024)  # of a method that is an average over draws, in standard deviations
+_AVERAGED = ERRORS / math.sqrt(1024)  # the tolerance of methods that average over draws, in standard deviations
 _TIGHT = 2e-3
 
 
 @dataclass(frozen=True)
 class LikelihoodCase:
-    """A likelihood at some outputs, with the targets over which its density is summed.
+    """A likelihood at some outputs, with a grid of targets to integrate its density.
 
     Attributes:
         likelihood: the likelihood.
@@ -45,7 +45,7 @@ class LikelihoodCase:
 
     @classmethod
     def of(cls, likelihood: Likelihood, f: object = None, params: Params | None = None) -> LikelihoodCase:
-        """Returns a likelihood at given outputs, or at three rows around zero, with given dispersions, or its own."""
+        """Returns a likelihood at given outputs (three rows around zero by default) and dispersions (`init`'s)."""
         support = likelihood.support
         y = support.zeros(3) if support.has_classes or support.discrete else jnp.asarray([0.2, 0.5, 0.7])
         outputs = likelihood.outputs(y)
@@ -57,7 +57,7 @@ class LikelihoodCase:
 
     @cached_property
     def nodes(self) -> tuple[Array, Array]:
-        """Targets all over the support and what each stands for, `[nodes, batch]`: one, or a quadrature's weight."""
+        """Targets that cover the support and their weights, `[nodes, batch]`: one, or a quadrature's weights."""
         support, rows = self.likelihood.support, self.f.shape[0]
         if support.has_classes:
             count = support.number if isinstance(support, Classes) else 2
@@ -75,7 +75,7 @@ class LikelihoodCase:
         if support.circular:
             y = np.broadcast_to(np.linspace(-np.pi, np.pi, 2001)[:-1, None], (2000, rows))
             return jnp.asarray(y, self.f.dtype), jnp.full(y.shape, 2 * np.pi / 2000, self.f.dtype)
-        # A grid that is fine where the draws are, and reaches three times as far as they do.
+        # A grid that is fine within the range of the draws and extends to three times that range.
         z = np.sinh(np.linspace(-9.0, 9.0, 20001))[:, None]
         centre, spread = np.median(draws, axis=0), np.quantile(draws, 0.75, axis=0) - np.quantile(draws, 0.25, axis=0)
         y = centre + z * np.maximum(spread, 1e-6) / 50
@@ -96,7 +96,7 @@ class LikelihoodCase:
 
     @cached_property
     def masses(self) -> Array:
-        """The probability that every node stands for, `[nodes, batch]`, which adds up to one."""
+        """The probability of every node, `[nodes, batch]`, which sums to one."""
         return jnp.exp(self.log_densities) * self.nodes[1]
 
     def average(self, values: Array) -> Array:
@@ -105,16 +105,16 @@ class LikelihoodCase:
         return jnp.sum(self.masses.reshape(shape) * values, axis=0)
 
     def tolerance(self, *methods: str) -> float:
-        """Returns how exact methods are: averages over 1,024 draws where they and the distribution are inherited."""
+        """Returns the tolerance of methods: inherited ones are averages over 1,024 draws."""
         mine = type(self.likelihood)
         own = mine.distribution is not Likelihood.distribution
         inherited = any(getattr(mine, name) is getattr(Likelihood, name) for name in methods)
-        exact = own and not {"information", "entropy", "cdf"} & set(methods)  # NumPyro lacks some formulas of those
+        exact = own and not {"information", "entropy", "cdf"} & set(methods)  # NumPyro lacks some formulas for these
         return _AVERAGED if inherited and not exact else _TIGHT
 
 
 def shapes_and_precisions_hold(case: LikelihoodCase) -> None:
-    """Every method keeps the shapes and the floating dtype of f, and does the same when it is compiled."""
+    """Every method keeps the shapes and the dtype of f, and gives the same values when compiled."""
     likelihood, params = case.likelihood, case.params
     y = value_of(case.draws[0])
     for dtype in (jnp.float32, case.f.dtype):
@@ -162,7 +162,7 @@ def mean_and_variance_are_moments(case: LikelihoodCase) -> None:
 
 
 def draws_have_the_moments(case: LikelihoodCase) -> None:
-    """Draws are in the support, depend on the key and the row, and have the mean and variance of the density."""
+    """Draws are in the support, depend on key and row, and have the density's mean and variance."""
     likelihood, draws = case.likelihood, case.draws
     likelihood.support.check(np.asarray(draws).reshape(-1, *draws.shape[2:]), "draws that are in the support: it")
     found = likelihood.mean(case.params, case.f)
@@ -180,12 +180,12 @@ def draws_have_the_moments(case: LikelihoodCase) -> None:
 
 
 def cdf_is_the_sum_of_the_density(case: LikelihoodCase) -> None:
-    """P(Y ≤ y) is the density summed up to y."""
+    """P(Y ≤ y) is the integral of the density up to y."""
     support = case.likelihood.support
     if support.has_classes or not support.ordered:
         return
     y, masses = case.nodes[0], np.asarray(case.masses, float)
-    # Of a quadrature half of a node's own mass lies below it.
+    # In a quadrature half of a node's mass is below the node.
     summed = np.cumsum(masses, axis=0) - (0.0 if support.discrete else masses / 2)
     some = np.linspace(0, len(y) - 1, 41).astype(int)
     found = jnp.stack([case.likelihood.cdf(case.params, case.f, y[i]) for i in some])
@@ -205,14 +205,14 @@ def entropy_is_the_expected_surprise(case: LikelihoodCase) -> None:
 
 
 def information_is_the_variance_of_the_score(case: LikelihoodCase) -> None:
-    """The score has mean zero, and `information` for its second moment: the sign and the scale of every derivative."""
+    """The score has the mean zero and the second moment `information`, which tests sign and scale of derivatives."""
     one = lambda f, y: case.likelihood.log_prob(case.params, f[None], y[None])[0]
     score = jax.jit(jax.vmap(jax.vmap(jax.grad(one)), (None, 0)))(case.f, case.nodes[0])
     score = jnp.where(case.masses[..., None] > 0, score, 0.0)
     expected = case.average(score[..., :, None] * score[..., None, :])
     size = np.sqrt(np.asarray(jnp.einsum("bkk->b", expected)))[:, None] + 1e-6
     close(case.average(score) / size, np.zeros(case.f.shape), 0.0, "the mean of the score", 1e-2)
-    # A square of the score has a relative spread of about 1.4 itself, of a heavy tail more.
+    # The square of the score has a relative standard deviation of about 1.4, and more for heavy tails.
     tolerance = 3 * case.tolerance("information")
     scale = (size**2)[:, None]
     close(
@@ -221,7 +221,7 @@ def information_is_the_variance_of_the_score(case: LikelihoodCase) -> None:
 
 
 def dispersions_have_a_prior_and_a_slope(case: LikelihoodCase) -> None:
-    """Dispersions are floating leaves with a finite log prior, gradient and information of their structure."""
+    """Dispersions are floating-point leaves with a finite log prior, gradient and information."""
     likelihood, params = case.likelihood, case.params
     assert jnp.shape(likelihood.log_prior(params)) == (), "log_prior is no scalar"
     information = likelihood.dispersion_information(params)
@@ -242,7 +242,7 @@ def far_outputs_stay_finite(case: LikelihoodCase) -> None:
 
 
 def strange_targets_are_refused(case: LikelihoodCase) -> None:
-    """NaN among the targets is a ValueError that names the row."""
+    """NaN in the targets raises a ValueError that names the row."""
     y = np.array(value_of(case.draws[0]), float)
     y[-1] = np.nan
     try:
@@ -270,15 +270,15 @@ LIKELIHOOD_LAWS = (
 def check_likelihood(likelihood: Likelihood, f: object = None, params: Params | None = None) -> None:
     """Runs every law of likelihoods.
 
-    The density is summed over the support, so a row's target must be one value.
+    The density is integrated over the support, so that a row's target must be one value.
 
     Args:
         likelihood: the likelihood, its dispersions fixed or learned.
-        f: outputs `[batch, outputs]` at which it is looked at; three rows around zero where None.
+        f: outputs `[batch, outputs]`; three rows around zero where None.
         params: dispersions; those of `init` for three targets of the support where None.
 
     Raises:
-        AssertionError: which names every broken law, and says what it found.
+        AssertionError: names every broken law, with its values.
 
     Examples:
         >>> import lamu

@@ -1,4 +1,4 @@
-r"""Laws of a prior: its density, draws and Gaussian form go with each other."""
+r"""Laws of a prior: density, draws and Gaussian form are consistent."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from lamu.typing import Params
 __all__ = ["PRIOR_LAWS", "check_prior"]
 
 _DRAWS = 4000
-_BESIDE = 1e-4  # how far beside a kink; rounding of log p in single precision is then below the tolerance
+_BESIDE = 1e-4  # the distance to a kink, at which rounding of log p in single precision is below the tolerance
 
 Case = tuple[Prior, Params]
 
 
 def log_prob_is_a_smooth_scalar(case: Case) -> None:
-    """`log_prob` is a finite scalar with finite gradients, in float32 and when it is compiled, of any weights."""
+    """`log_prob` is a finite scalar with finite gradients for any weights, in float32 and compiled."""
     prior, params = case
     for dtype in (jnp.float32, jnp.result_type(float)):
         cast = jax.tree.map(lambda leaf, dtype=dtype: leaf.astype(dtype), params)
@@ -34,7 +34,7 @@ def log_prob_is_a_smooth_scalar(case: Case) -> None:
 
 
 def frozen_leaves_condition(case: Case) -> None:
-    """Given a frozen leaf, the gradient in the free ones is that of the complete tree."""
+    """With a frozen leaf, the gradient in the free ones is that of the complete tree."""
     prior, params = case
     leaves, structure = jax.tree.flatten(params)
     if len(leaves) < 2:
@@ -47,7 +47,7 @@ def frozen_leaves_condition(case: Case) -> None:
 
 
 def gaussian_is_the_gradient_and_curvature(case: Case) -> None:
-    """The gradient and the Hessian of the density are those of `gaussian`, in the leaves that it answers for."""
+    """The gradient and the Hessian of the density are those of `gaussian`, in the leaves that it covers."""
     prior, params = case
     known = prior.gaussian(params)
     if known is None:
@@ -65,7 +65,7 @@ def gaussian_is_the_gradient_and_curvature(case: Case) -> None:
 
 def draws_are_of_the_density(case: Case) -> None:
     r"""Stein's identities, \(E[\nabla \log p] = 0\) and \(E[\theta \nabla \log p] = -1\), over draws."""
-    # A prior that cannot be simulated from is not asked.
+    # Priors that cannot be sampled from are skipped.
     prior, params = case
     try:
         first = prior.sample(jax.random.key(0), params)
@@ -85,7 +85,7 @@ def draws_are_of_the_density(case: Case) -> None:
 
 
 def kinks_are_those_of_the_density(case: Case) -> None:
-    """Beside a kink log p falls with the slope that `kinks` says; at it the gradient is that of the smooth part."""
+    """Near a kink log p falls with the slope of `kinks`; at the kink the gradient is that of the smooth part."""
     prior, params = case
     known = prior.kinks(params)
     if known is None:
@@ -114,10 +114,10 @@ def check_prior(prior: Prior, params: Params | None = None) -> None:
 
     Args:
         prior: the prior.
-        params: a network's weights, for their structure and as a point; those of two small layers where None.
+        params: a network's weights, for their structure and as a point; two small layers where None.
 
     Raises:
-        AssertionError: which names every broken law, and says what it found.
+        AssertionError: names every broken law, with its values.
 
     Examples:
         >>> import lamu

@@ -35,13 +35,13 @@ class GaussNewton(Curvature):
 
     # \[ H = \sum_i r_i\, J_i^\top \Lambda_i J_i, \qquad J_i = \partial f(\theta, x_i)/\partial\theta \]
     #
-    # with \(\Lambda_i\) the Fisher information of row i about f, and \(r_i\) what the row counts in the mean.
+    # with \(\Lambda_i\) the Fisher information of row i about f, and \(r_i\) the row's weight in the mean.
     #
-    # It is the Hessian of the model linearised in θ, positive semi-definite always, and equal to the expected Fisher
-    # information. A prior that is a part of the loss adds its own diagonal curvature. Where the network has a state,
-    # the Jacobian is taken in evaluation mode. Cost: for the diagonal one pass over the batch an output, without a
-    # Jacobian (`lamu.objective.curvature.reader`), and as many for Kronecker factors; else one backward pass an output
-    # and row, and \(B K D\) numbers of memory.
+    # It is the Hessian of the model linearised in θ and equals the expected Fisher information, so that it is always
+    # positive semi-definite. A prior that is a part of the loss adds its own diagonal curvature. Where the network has
+    # a state, the Jacobian is computed in evaluation mode. Cost: one pass over the batch per output for the diagonal
+    # and for Kronecker factors, without a Jacobian (`lamu.objective.curvature.reader`). Other structures take one
+    # backward pass per output and row, and store \(B K D\) numbers.
     #
     # Source: Schraudolph (2002); Martens (2020), section 8; Botev, Ritter & Barber (2017), for the Kronecker factors;
     #     Dangel, Kunstner & Hennig (2020), KFLR.
@@ -104,7 +104,7 @@ def _diagonal(loss: BatchLoss, theta: Params) -> Params:
         x, root = row
         return jnp.sum(loss.of_row(theta, x) * root)
 
-    # One pass an output: leaves inside of loops are followed.
+    # One pass per output, which also supports parameters used inside loops.
     total, ones = tree.zeros_like(theta), jnp.ones(roots.shape[1], roots.dtype)
     for root in roots:
         total = tree.add(total, squares_and_gradient(along, theta, (loss.batch.x, root), ones)[2])
@@ -119,20 +119,20 @@ class SampledGaussNewton(Curvature):
     #    \tilde g_{is} = -\nabla_\theta \log p(\tilde y_{is} \mid f(\theta, x_i)), \quad
     #    \tilde y_{is} \sim p(y \mid f(\theta, x_i)) \]
     #
-    # Unbiased, and positive always. With the data's own labels in the place of the drawn ones it would be
-    # `SquaredGradients`, the empirical Fisher matrix. A prior that is a part of the loss adds its own diagonal
-    # curvature, and labels are drawn in evaluation mode. Cost: for the diagonal one pass over the batch a draw, beside
-    # the gradient's, however many outputs there are, and the same for Kronecker factors; for other structures one
-    # gradient a row too, \(B D\) numbers of memory.
+    # The estimate is unbiased and always positive semi-definite. With the observed labels instead of sampled ones it
+    # would be `SquaredGradients`, the empirical Fisher matrix. A prior that is a part of the loss adds its own diagonal
+    # curvature. Labels are sampled in evaluation mode. Cost: for the diagonal and for Kronecker factors one pass over
+    # the batch per sample in addition to the gradient's, for any number of outputs. Other structures also take one
+    # gradient per row, and store \(B D\) numbers.
     #
     # Source: Martens & Grosse (2015), section 5, for Kronecker factors; Martens (2020), section 8; Dangel, Kunstner &
     #     Hennig (2020), section 2.2 (DiagGGN-MC).
 
-    samples: int = static(default=1)  # S, how many labels a row
+    samples: int = static(default=1)  # S, the number of sampled labels per row
 
     def __post_init__(self) -> None:
         if not self.samples >= 1:
-            raise ValueError(f"samples={self.samples!r} labels a row show no curvature; give 1 or more")
+            raise ValueError(f"samples={self.samples!r} sampled labels per row give no curvature; give 1 or more")
 
     def accumulates(self, structure: AnyStructure) -> str:
         return "rows"
@@ -142,7 +142,7 @@ class SampledGaussNewton(Curvature):
     ) -> Evaluation:
         # Returns value, gradient and the estimate of the Gauss–Newton matrix.
         if key is None:
-            raise ValueError("SampledGaussNewton() draws labels, for which it needs a key; pass key=jax.random.key(0)")
+            raise ValueError("SampledGaussNewton() samples labels and needs a key; pass key=jax.random.key(0)")
         of_layers, of_labels = jax.random.split(key)
         if by_factors(structure):
             at = AtOutputs(loss, theta, structure, of_layers)
@@ -184,7 +184,7 @@ class SampledGaussNewton(Curvature):
 
 
 def _of_labels(information: OutputHessian, keys: Array) -> OutputHessian:
-    """The mean outer product of gradients with targets that are drawn."""
+    """Returns the mean outer product of gradients with sampled targets."""
     of = information.likelihood, information.dispersion, information.f
     of_draw = lambda key: slopes(*of, of[0].sample(key, *of[1:]))
     return replace(information, slopes=jax.vmap(of_draw, out_axes=2)(keys) / math.sqrt(len(keys)))
@@ -196,7 +196,7 @@ class OverData:
 
     objective: Objective  # the loss of a network in evaluation mode, without a state
     params: Params  # the point, all parameters
-    batches: Batch  # the rows, as many batches of one shape, leaves `[batches, rows, ...]`
+    batches: Batch  # all rows in batches of equal shape, leaves `[batches, rows, ...]`
 
     def matvec(self, v: Params) -> Params:
         """Returns H v."""

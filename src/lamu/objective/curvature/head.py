@@ -5,10 +5,10 @@
 #
 # \[ \sum_i J_i^\top \Lambda_i J_i = \sum_i \phi_i \phi_i^\top \otimes \Lambda_i \]
 #
-# of which every structure takes what it holds from the features and the information alone.
+# so that every structure is computed from the features and the information alone.
 #
-# A layer may be used at several positions of a row, every pixel or step, \(f_p(x) = W^\top \phi_p(x)\), where the
-# likelihood has a target at each: positions are then rows, of which \(\Lambda_i\) correlates no two.
+# A layer may be applied at several positions of a row (pixels, time steps), \(f_p(x) = W^\top \phi_p(x)\), where the
+# likelihood has a target at each. Positions are then treated as rows, since \(\Lambda_i\) has no entries between them.
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def features_of(read: LinearisedNetwork, params: Params, positions: int = 1) -> 
     elif not _is_output(read, last.step) or read.program.steps[read.sites[layer.site].step].name != "dot_general":
         return None
     rows, width = read.outputs.shape
-    # Only the shape of the cotangents counts here: what came in is asked for.
+    # Only the inputs are used, so that the cotangents need the right shape and no values.
     place = read.program.steps[read.sites[layer.site].step].writes[0]
     shape = read.program.avals[place].shape  # pyright: ignore[reportCallIssue, reportArgumentType]
     inputs, outputs = views(read, layer, jnp.zeros((1, rows, *shape), read.outputs.dtype))
@@ -137,7 +137,7 @@ def _spans(like: Params) -> PyTree:
 
 
 def _order_of_positions(read: LinearisedNetwork, layer: Layer, positions: int) -> np.ndarray | None:
-    """Returns which of a layer's positions the outputs have, position after position; None where they are others."""
+    """Returns the layer's positions in the order of the outputs; None where the outputs are not its positions."""
     program, site = read.program, read.sites[layer.site]
     step = program.steps[site.step]
     (place,), (result,) = step.writes, program.outputs
@@ -168,7 +168,7 @@ def _by_position(numbers: np.ndarray, step: Step, position: int, axes: int) -> n
     if step.name == "conv_general_dilated":
         numbers = np.moveaxis(numbers.transpose(step.equation.params["dimension_numbers"].out_spec), 1, -1)
         axes = 1
-    elif position == 0:  # the kernel's free axes come first in what comes out
+    elif position == 0:  # the kernel's free axes come first in the output
         numbers = np.moveaxis(numbers, range(axes), range(numbers.ndim - axes, numbers.ndim))
     return numbers.reshape(-1, int(np.prod(numbers.shape[numbers.ndim - axes :])))
 

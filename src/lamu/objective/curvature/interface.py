@@ -38,7 +38,7 @@ class OutputHessian:
     slopes: Array | None = None
 
     def by_position(self) -> OutputHessian:
-        """Returns the information of every position as that of a row; slopes, which are a row's, stay as they are."""
+        """Returns the information with positions as rows; the slopes of rows are unchanged."""
         positions = self.likelihood.n_positions
         if positions == 1 or self.slopes is not None:
             return self
@@ -111,7 +111,7 @@ class Evaluation:
 class Curvature(Protocol):
     r"""Base class of approximations of \(\nabla^2\bar\ell\) in the structure of the belief's precision."""
 
-    departure: str | Any = ""  # what it changes about the rule, in words; empty for nothing
+    departure: str | Any = ""  # the departure from the rule, in words; empty where there is none
 
     @property
     def name(self) -> str:
@@ -128,13 +128,14 @@ class Curvature(Protocol):
 
     def accumulates(self, structure: AnyStructure) -> str:
         """Returns how it accumulates over microbatches: "rows", "gradient", or "" where it needs all rows at once."""
-        # "rows": it is linear in the rows, and added up. "gradient": the loss, or the choice itself, adds up.
+        # "rows": the curvature is linear in the rows and is summed. "gradient": the loss or the curvature itself
+        # accumulates.
         return ""
 
     def output_hessian(
         self, likelihood: Likelihood, dispersion: Params, f: Array, y: Targets, weights: Array, key: RandomKey
     ) -> OutputHessian | None:
-        r"""Returns the curvature in the outputs if this choice is \(\sum_i r_i J_i^\top \Lambda_i J_i\); else None."""
+        r"""Returns the curvature in the outputs if this one is \(\sum_i r_i J_i^\top \Lambda_i J_i\); else None."""
         return None
 
 
@@ -157,9 +158,9 @@ def evaluated(
             f"{curvature.name} in the structure {name} needs all rows of a batch at once; leave microbatch_size out "
             "and lower batch_size, or take an algorithm with a diagonal precision or Kronecker factors"
         )
-    # A batch's means are its microbatches' by their shares of the real rows, and so is a prior that is in each. A
-    # Kronecker product is not linear in the rows, but its factors are: the output's carries the scale, and the input's
-    # is a mean by weight.
+    # The means over a batch are those of its microbatches, weighted by their shares of the real rows; this also holds
+    # for a prior that is in each. A Kronecker product is not linear in the rows, but its factors are: the output factor
+    # carries the scale, and the input factor is a weighted mean.
     rows, objective = jnp.maximum(loss.batch.count, 1), loss.objective
     weight = jnp.maximum(jnp.sum(objective.row_factor(loss.batch)), jnp.finfo(loss.batch.weight.dtype).tiny)
 

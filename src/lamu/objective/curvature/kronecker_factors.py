@@ -1,7 +1,7 @@
 """Kronecker factors of a curvature in the outputs, with value and gradient, from one forward pass."""
 
 # \(\sum_i r_i J_i^\top \Lambda_i J_i\), with \(J_i\) the Jacobian of the outputs of row i, by backward passes of roots
-# of \(r_i \Lambda_i\), whichever choice of curvature \(\Lambda_i\) is of.
+# of \(r_i \Lambda_i\), for any curvature \(\Lambda_i\) in the outputs.
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _rowwise(
     """Returns the network as a function of one row, its parameters, and the rows."""
     model = loss.objective.model
     keys = None
-    if key is not None:  # a row's own key, whatever the size of the batch
+    if key is not None:  # one key per row, so that noise does not depend on the batch size
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(weights.shape[0]))
 
     def outputs(theta: Params, row: PyTree) -> Array:

@@ -31,12 +31,12 @@ class SquaredGradients(Curvature):
 
     # \[ H \approx \sum_i r_i\, g_i g_i^\top, \qquad g_i = -\nabla \log p(y_i \mid x_i, \theta) \]
     #
-    # with \(r_i\) what the row counts in the mean. Unlike the squared minibatch gradient it is linear in the rows, so
-    # it does not depend on the batch size; it is positive always, and near a good fit it is close to the Fisher
-    # information. It covers the likelihood alone, and the power of the likelihood once. Cost: for the diagonal and for
-    # Kronecker factors one backward pass, which gives value and gradient too, and a product or two a layer beside it,
-    # without a single row's gradient held (`lamu.objective.curvature.reader`); for other structures a second pass and
-    # one gradient a row, \(B D\) numbers of memory. Random layers have noise of their own in every row.
+    # with \(r_i\) the row's weight in the mean. Unlike the squared minibatch gradient it is linear in the rows, so that
+    # it does not depend on the batch size. It is always positive semi-definite, and near a good fit it is close to the
+    # Fisher information. It is of the likelihood alone, and linear in the likelihood's power. Cost: for the diagonal
+    # and for Kronecker factors one backward pass, which also gives value and gradient, and one or two more products per
+    # layer, without per-example gradients (`lamu.objective.curvature.reader`). Other structures take a second pass and
+    # one gradient per row, and store \(B D\) numbers. Random layers have separate noise in every row.
     #
     # Source: Khan et al. (2018), section 4 (VOGN); Khan & Rue (2021), section 4.4 (OGN); Zhang et al. (2018), section
     #     3.3, for Kronecker factors.
@@ -56,7 +56,7 @@ class SquaredGradients(Curvature):
         if structure is Diagonal:
             params = (theta, loss.rest)
             read = lambda rows, weights: squares_and_gradient(row, params, rows, weights, (True, False))
-            # Inputs and cotangents are held side by side: about what two gradients hold.
+            # Inputs and cotangents are in memory together: about as much as two gradients.
             parts = loss.parts(theta, key, runs=2)
             value, (gradient, rest), (squares, _) = rows_in_parts(read, rows, weights, parts)
             prior, of_prior = dispersion_prior(loss, theta)
@@ -81,13 +81,13 @@ class LowRankGradients(Curvature):
     # \[ H \approx W W^\top + \mathrm{diag}(d), \qquad W W^\top \text{ the best rank-}k\text{ part of }
     #    \sum_i r_i\, g_i g_i^\top, \qquad d = \sum_i r_i\, g_i^2 - \mathrm{diag}(W W^\top) \]
     #
-    # with \(r_i\) what the row counts in the mean. Value, gradient and the gradient in the dispersions come from the
-    # same backward pass. Beside it, a dense layer costs a product for the diagonal, the rows' inner products and k
-    # products of the backward pass; no row's gradient is held. Random layers have noise of their own in every row.
+    # with \(r_i\) the row's weight in the mean. Value, gradient and the gradient in the dispersions come from the same
+    # backward pass. In addition a dense layer costs a product for the diagonal, the rows' inner products and k products
+    # of the backward pass, without per-example gradients. Random layers have separate noise in every row.
     #
     # Source: Mishkin et al. (2018), section 3.
 
-    rank: int = static()  # k; there are never more directions than rows
+    rank: int = static()  # k; at most the number of rows is used
 
     def __post_init__(self) -> None:
         if not isinstance(self.rank, int) or self.rank < 1:
@@ -98,7 +98,7 @@ class LowRankGradients(Curvature):
     ) -> Evaluation:
         if loss.has_prior:
             raise TypeError(
-                "directions of single rows need a Gaussian prior, which enters the belief exactly; use ivon()"
+                "directions of per-example gradients need a Gaussian prior, which enters the belief exactly; use ivon()"
             )
         row, rows, weights = row_losses(loss, key)
         met = gradient_matrix(row, (theta, loss.rest), rows, weights, read=(True, False))
@@ -106,7 +106,7 @@ class LowRankGradients(Curvature):
         prior, of_prior = dispersion_prior(loss, theta)
         root = met.leading(self.rank)[0]
         held = LowRank(root, tree.zeros_like(theta)).diagonal(theta)
-        # Below zero by rounding alone.
+        # Negative values are rounding errors.
         left = jax.tree.map(lambda square, h: jnp.maximum(square - h, jnp.zeros_like(h)), met.squares()[0], held)
         found = LowRank(root, left)
         value = met.value + prior.astype(met.value.dtype)

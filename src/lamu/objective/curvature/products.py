@@ -33,8 +33,8 @@ def row_losses(loss: BatchLoss, key: RandomKey | None) -> tuple[Row, Inputs, Arr
     # \[ \bar\ell = \sum_i r_i\, \ell_i(\theta, \phi) - \tfrac1N \log p(\phi) - \dots, \qquad
     #    \ell_i = -\log p(y_i \mid x_i, \theta, \phi) \]
     #
-    # with φ the dispersions. The power of the likelihood is in \(r_i\): it multiplies curvature once, as it does any
-    # Fisher information, not squared. Every row has random layers' noise of its own.
+    # with φ the dispersions. The likelihood's power is in \(r_i\): it multiplies the curvature once and is not squared,
+    # as for any Fisher information. Random layers have separate noise in every row.
     require_rows(loss)
     plain = replace(loss.objective, likelihood_power=1.0)
 
@@ -49,9 +49,9 @@ def row_losses(loss: BatchLoss, key: RandomKey | None) -> tuple[Row, Inputs, Arr
         try:
             return at(params, row, None)
         except Exception as error:
-            try:  # Does the network only want a key?
+            try:  # check whether the network only needs a key
                 jax.eval_shape(lambda: at(params, row, jax.random.key(0)))
-            except Exception:  # no: then the first error is the one to tell
+            except Exception:  # it does not: raise the first error
                 raise error from None
             raise ValueError(
                 "the network has random layers and no key was given for them; pass key=jax.random.key(0), or a network "
@@ -69,8 +69,8 @@ def require_rows(loss: BatchLoss) -> None:
     if jax.tree.leaves(loss.network_state) or network.masked:
         raise TypeError(
             "gradients of single rows need a network without a state (batch statistics): where rows mix in training, "
-            "none has a gradient of its own; use ivon(), a network without BatchNorm, or one whose statistics are "
-            "held, lamu.networks.Evaluated(network, network_state)"
+            "a row has no gradient of its own; use ivon(), a network without BatchNorm, or fixed statistics, "
+            "lamu.networks.Evaluated(network, network_state)"
         )
     batch = loss.batch
     named = {"x": batch.x, "y": batch.y, "mask": batch.mask, "weight": batch.weight, "offset": batch.offset}
@@ -97,8 +97,8 @@ def dispersion_prior(loss: BatchLoss, coordinates: Params) -> tuple[Array, Param
 
 def hessian_product(loss: BatchLoss, theta: Params, key: RandomKey | None = None) -> Callable[[Params], Params]:
     r"""Returns \(v \mapsto \nabla^2\bar\ell(\theta)\, v\): one backward pass, differentiated along v."""
-    # What the loss holds is in it, its prior where it has one. The passes are linearised once: each product costs about
-    # two gradients.
+    # The prior is included where the loss includes it. The passes are linearised once: each product costs about two
+    # gradients.
     #
     # Source: Pearlmutter (1994).
     loss = without_padding(loss)
@@ -106,10 +106,9 @@ def hessian_product(loss: BatchLoss, theta: Params, key: RandomKey | None = None
 
 
 def gauss_newton_product(loss: BatchLoss, theta: Params) -> Callable[[Params], Params]:
-    r"""Returns \(v \mapsto \sum_i r_i J_i^\top \Lambda_i J_i v\): passes forwards and backwards, no Jacobian."""
-    # With \(\Lambda_i\) the Fisher information of row i about f, and \(r_i\) what the row counts in the mean. A prior
-    # that is a part of the loss adds its own diagonal curvature, as in `GaussNewton`, and the network is in evaluation
-    # mode.
+    r"""Returns \(v \mapsto \sum_i r_i J_i^\top \Lambda_i J_i v\) by forward and backward passes, without a Jacobian."""
+    # \(\Lambda_i\) is the Fisher information of row i about f, and \(r_i\) the row's weight in the mean. A prior that
+    # is a part of the loss adds its own diagonal curvature, as in `GaussNewton`. The network is in evaluation mode.
     #
     # Source: Schraudolph (2002).
     loss = without_padding(loss)

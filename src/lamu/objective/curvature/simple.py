@@ -1,4 +1,4 @@
-"""Curvatures of one gradient: none, squares, Price's identity; damping and clipping of others; the exact Hessian."""
+"""Curvatures from one gradient (none, squares, Price's identity), damping, gradient clipping and the exact Hessian."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _OfGradient(Curvature):
     def from_gradient(
         self, at: Gradient, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any
     ) -> Evaluation:
-        """Returns the evaluation at a point of which the gradient is known."""
+        """Returns the evaluation at a point from its gradient."""
         raise NotImplementedError
 
 
@@ -65,8 +65,8 @@ class Price(Curvature):
     r"""\(S(\theta - m)\, \hat g(\theta)^\top\), symmetric part, in the belief's structure."""
 
     # For \(\theta \sim N(m, S^{-1})\), Stein's lemma gives \(E[S(\theta - m) g(\theta)^\top] = E[\nabla^2 \bar\ell]\):
-    # an unbiased estimate of the expected Hessian from one gradient, also on minibatches, and noisy. It means nothing
-    # at the mean, so it needs an expectation that draws.
+    # an unbiased, noisy estimate of the expected Hessian from one gradient, also on minibatches. It is zero at the
+    # mean, so that it needs an expectation by samples.
     #
     # Source: Lin, Schmidt & Khan (2020), equation (13); Shen et al. (2024), algorithm 1, line 4.
 
@@ -87,8 +87,8 @@ class SquaredGradient(_OfGradient):
     r"""\(\hat g \hat g^\top\) in the belief's structure, with \(\hat g\) the gradient of the mean loss on the batch."""
 
     # For a batch of B rows its expectation is \(\bar g \bar g^\top\) plus 1/B of the covariance of the rows' gradients:
-    # as an estimate of curvature it is biased, it depends on the batch size, and it is not linear in the rows. It is
-    # what RMSprop and Adam use.
+    # as an estimate of curvature it is biased, depends on the batch size, and is not linear in the rows. RMSprop and
+    # Adam use it.
 
     def from_gradient(
         self, at: Gradient, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any
@@ -100,8 +100,8 @@ class SquaredGradient(_OfGradient):
 class RootScaledGradient(_OfGradient):
     r"""\(\sqrt{s}\,|\hat g|\), coordinate by coordinate, with s the belief's precision a row."""
 
-    # It moves s towards where \(\sqrt s = |\hat g|\) on average, as the squared minibatch gradient does, but grows with
-    # the gradient's size only. Like that one it depends on the batch size, and is not linear in the rows.
+    # Its fixed point is \(\sqrt s = |\hat g|\) on average, as that of the squared minibatch gradient, but it grows
+    # linearly with the gradient. It also depends on the batch size, and is not linear in the rows.
     #
     # Source: Möllenhoff & Khan (2023), algorithm 1 (bSAM).
 
@@ -116,9 +116,9 @@ class RootScaledGradient(_OfGradient):
 
 @record
 class Hessian(Curvature):
-    r"""\(\nabla^2\bar\ell(\theta)\), by one Hessian-vector product a coordinate: for small problems."""
+    r"""\(\nabla^2\bar\ell(\theta)\), by one Hessian-vector product per coordinate: for small problems."""
 
-    # It may be indefinite; a straight step of the rule with it can then leave the cone of precisions.
+    # It may be indefinite; a step of the rule without retraction can then make the precision indefinite.
 
     def accumulates(self, structure: AnyStructure) -> str:
         return "rows"
@@ -134,8 +134,8 @@ class Hessian(Curvature):
 class Damped(Curvature):
     r"""Damped curvature, \(H + \gamma I\)."""
 
-    # The belief becomes narrower than the curvature says, by as much as a prior of precision \(N\gamma\) would make it;
-    # the mean's fixed point stays where it is.
+    # The belief's precision becomes larger, by as much as a prior of precision \(N\gamma\) would add; the fixed point
+    # of the mean does not change.
 
     base: Curvature  # the choice of curvature
     damping: Number  # γ, in the units of the curvature of a row

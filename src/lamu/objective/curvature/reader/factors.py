@@ -1,14 +1,14 @@
 """Kronecker factors of a curvature from one backward pass."""
 
-# A row's gradient in a kernel is \(\sum_p a_{ip} d_{ip}^\top\), with \(a_{ip}\) what the kernel is multiplied with at
-# position p and \(d_{ip}\) the cotangent of what comes out. The curvature of a layer is then taken to be
+# A row's gradient in a kernel is \(\sum_p a_{ip} d_{ip}^\top\), with \(a_{ip}\) the kernel's input at position p and
+# \(d_{ip}\) the cotangent of its output. The curvature of a layer is approximated by
 #
 # \[ \sum_i r_i\, \mathrm{vec}(g_i) \mathrm{vec}(g_i)^\top \approx A \otimes B, \qquad
 #    A = \frac{1}{R} \sum_i r_i\, \overline{a_i a_i^\top}, \qquad B = \sum_i r_i\, \overline{d_i d_i^\top}, \qquad
 #    R = \sum_i r_i \]
 #
-# exactly, where there is one row and one position, or where one of the two factors is the same in every row. A is a
-# mean and B carries the scale. A bias that is added to a kernel's output joins it as the input that is always one.
+# which is exact for one row and one position, and where one of the two factors is the same in every row. A is a mean
+# and B carries the scale. A bias that is added to a kernel's output is treated as the weights of a constant input one.
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from lamu.typing import Array, Number, Params, PyTree
 
 __all__ = ["FactorSums", "factor_sums", "factors", "halved", "is_sums", "views"]
 
-# Accelerators shorten the factors of a float32 product unless told not to, and a factor would not be positive.
+# By default accelerators round the operands of float32 products, after which a factor may not be positive.
 _EXACT = jax.lax.Precision.HIGHEST
 
 _EXPANDED = Expand()
@@ -50,7 +50,7 @@ class FactorSums:
     inputs: PyTree
     outputs: PyTree  # `[out, out]`, or `[out]`
     outputs_first: bool = static(default=False)  # whether the kernel's coordinates run over the outputs first
-    # Whether the layer's weights run in an order that is no product of inputs and outputs.
+    # Whether the order of the layer's weights differs from both orders of a product of inputs and outputs.
     reordered: bool = static(default=False)
 
     def product(self) -> Kronecker | LayerOrder:
@@ -62,7 +62,7 @@ class FactorSums:
         return LayerOrder(product, self.outputs_first) if self.reordered else product
 
     def finish(self, weight: Array, count: Number, rank: int | None) -> Operator:
-        """Returns the product of the factors a row, decomposed."""
+        """Returns the decomposed product of the factors per row."""
         inputs = self.inputs / jnp.asarray(weight, self.inputs.dtype)
         outputs = self.outputs / jnp.asarray(count, self.outputs.dtype)
         if outputs.ndim == 1:
@@ -120,7 +120,7 @@ def factor_sums(
     return jax.tree.map(_part, whole, is_leaf=_is_part)
 
 
-# Stands where a bias is, until the block of its kernel takes the place of both.
+# Placeholder for a bias, until the block of its kernel replaces both.
 _JOINED = "joined"
 
 
@@ -182,7 +182,7 @@ def _of_product(read: LinearisedNetwork, site: ParameterUse, index: int, cotange
     a = a.transpose(0, *free, *contracted)
     count = len(free)
     inputs = a.reshape(a.shape[0], math.prod(a.shape[1 : 1 + count]), math.prod(a.shape[1 + count :]))
-    if site.position == 0:  # the kernel's free axes come first in what comes out
+    if site.position == 0:  # the kernel's free axes come first in the output
         own = cotangents.ndim - 2 - count
         cotangents = jnp.moveaxis(cotangents, range(2, 2 + own), range(cotangents.ndim - own, cotangents.ndim))
     return inputs, cotangents.reshape(*cotangents.shape[:2], inputs.shape[1], -1)

@@ -28,7 +28,7 @@ LOG = logging.getLogger("lamu")
 
 def warn_of_rows(quantity: str, rows: int, params: Params, reasons: Mapping[int, str]) -> None:
     """Warns that a quantity takes one backward pass a row for parameters whose use is not supported."""
-    # The first three parameters are named for each reason. A program that is traced again does not warn again.
+    # The warning names the first three parameters for each reason, and is given once when a program is traced again.
     paths = tree.paths(params)
     by_reason: dict[str, list[str]] = {}
     for leaf, reason in reasons.items():
@@ -51,8 +51,8 @@ def warned(message: str) -> None:
     LOG.warning(message)
 
 
-# Calls (`jit`, `closed_call`, `remat`) that receive a view of a parameter are opened, so that its use is seen; all
-# others stay one equation. So does a function with a derivative of its own, whose rule would be lost in opening it.
+# Calls (`jit`, `closed_call`, `remat`) that receive a view of a parameter are inlined, so that the use is found. All
+# others stay one equation, also functions with a custom derivative, whose rule would be lost by inlining.
 
 
 CALLS = ("jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "remat")
@@ -72,7 +72,7 @@ class Step:
 
     equation: Any = static()
     reads: tuple[Any, ...] = static()  # the place of every input; None for a literal
-    writes: tuple[Any, ...] = static()  # the place of every output; None for one that nobody reads
+    writes: tuple[Any, ...] = static()  # the place of every output; None for an unused one
     dependent: bool = static()  # whether it depends on the example
 
     @property
@@ -101,8 +101,8 @@ class Step:
 class FlatJaxpr:
     """The flat list of a function's equations, with the places of views of its parameters."""
 
-    # A view is a parameter leaf, or a slice of one, that was moved or changed element by element, without an example's
-    # part in it.
+    # A view is a parameter leaf or a slice of one, possibly moved or changed element by element, that does not depend
+    # on the example.
     #
     # `steps`: the equations in order.
     #
@@ -112,7 +112,7 @@ class FlatJaxpr:
     #
     # `outputs`: the places of the results, or literals.
     #
-    # `constants`: what stands at the places of constants.
+    # `constants`: the values at the places of constants.
     #
     # `views`: for every place that holds a view, its leaf and the steps that lead to it.
     #
@@ -125,7 +125,7 @@ class FlatJaxpr:
         example: Sequence[PyTree],
         read: Sequence[bool] | None = None,
     ) -> None:
-        """Traces `function(params, example)`, two lists of arrays, once; `read` tells the parameters to follow."""
+        """Traces `function(params, example)`, two lists of arrays, once; `read` selects the parameters to follow."""
         closed = jax.make_jaxpr(function)(list(params), list(example))
         if closed.effects:
             raise ValueError(
@@ -137,7 +137,7 @@ class FlatJaxpr:
         self.views: dict[int, tuple[int, tuple[int, ...]]] = {}
         self.avals: list[Any] = []
         self._dependent: set[int] = set()
-        self._bound: set[int] = set()  # places that a parameter has a part in
+        self._bound: set[int] = set()  # places that depend on a parameter
         places = [self._place(atom.aval) for atom in closed.jaxpr.invars]
         self.leaves, self.examples = places[: len(params)], places[len(params) :]
         for index, place in enumerate(self.leaves):
@@ -177,13 +177,13 @@ class FlatJaxpr:
         for equation in jaxpr.eqns:
             reads = [read(atom) for atom in equation.invars]
             inner = _opened(equation)
-            # A literal that stands for an input of a call has no place inside it.
+            # A literal input of a call has no place inside the call.
             if inner is not None and self._opens(reads):
                 inside = [self._held(place) if isinstance(place, core.Literal) else place for place in reads]
                 outs = self._inline(*inner, inside)
                 where.update(zip(equation.outvars, outs, strict=True))
             else:
-                # The place of what came as a literal out of an opened call stays that literal's value.
+                # A literal output of an inlined call stays a literal.
                 where.update(self._step(equation, reads))
         return [read(atom) for atom in jaxpr.outvars]
 
@@ -242,7 +242,7 @@ def differentiable(aval: Any) -> bool:
 
 
 def _opened(equation: Any) -> tuple[Any, Sequence[Any]] | None:
-    """Returns the jaxpr and the constants inside of a call; None for other equations."""
+    """Returns the jaxpr and the constants of a call; None for other equations."""
     if equation.primitive.name == "split":
         return _slices(equation)
     if equation.primitive.name not in CALLS:

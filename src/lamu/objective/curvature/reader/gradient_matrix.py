@@ -54,7 +54,7 @@ class GradientMatrix:
 
     value: Array  # \(\sum_i r_i \ell_i\)
     gradient: Params  # \(\sum_i r_i g_i\), like the parameters
-    parts: list[Part]  # what each leaf that is followed has of G
+    parts: list[Part]  # the part of G of each parameter that is read
     leaves: list[Array]  # the parameters' leaves
     structure: PyTree  # the parameters' tree
 
@@ -87,11 +87,10 @@ def gradient_matrix(
     loss: Callable[..., Array], params: Params, examples: Inputs, weights: Array, read: PyTree = True
 ) -> GradientMatrix:
     """Runs one backward pass of a batch and returns the matrix of per-example gradients, without storing it."""
-    # At a dense layer the Gram matrix is \((A A^\top) \circ (D D^\top)\), for inputs A and cotangents D, a product with
-    # k vectors costs k forward passes and \(G^\top C\) k products of the backward pass. Where weights are shared over
-    # positions single gradients are made a slab of coordinates at a time. A leaf that is used more than once, or inside
-    # a loop, is not read: its single gradients are taken one example after another and held, and the log `lamu` says
-    # so.
+    # At a dense layer the Gram matrix is \((A A^\top) \circ (D D^\top)\), for inputs A and cotangents D. A product with
+    # k vectors costs k forward passes, and \(G^\top C\) k products of the backward pass. Where weights are shared over
+    # positions, per-example gradients are computed a slab of coordinates at a time. For a leaf that is used more than
+    # once, or inside a loop, per-example gradients are computed one by one and stored; the logger `lamu` warns of it.
     met, value, gradient, cotangents = backward(loss, params, examples, weights, read=read)
     counts = weights != 0
     inverse_root = jnp.where(counts, jax.lax.rsqrt(jnp.where(counts, weights, jnp.ones_like(weights))), 0.0)
@@ -117,9 +116,8 @@ def _rooted(function: Callable[..., Array], chosen: list[Array], root: Array) ->
 
 def leading_eigenvectors(matrix: Array, count: int) -> Array:
     """Returns orthonormal columns that span the leading eigenvectors of a positive matrix, in descending order."""
-    # A small matrix is decomposed; of a large one the space is iterated, with as many columns to spare, which is many
-    # times faster than the decomposition on a processor whose cores are shared. What is left out of the space then may
-    # be a little more than the best that could be.
+    # A small matrix is decomposed. For a large one subspace iteration with as many additional columns is many times
+    # faster on a processor whose cores are shared; its approximation is then slightly worse than the best.
     n = matrix.shape[0]
     count, width = min(count, n), 2 * count + 4
     if n <= 32 or 2 * width > n:

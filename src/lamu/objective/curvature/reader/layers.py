@@ -22,7 +22,7 @@ class Layer:
     """A kernel, with the bias added to its outputs."""
 
     kernel: int  # the kernel's leaf
-    bias: int | None  # the bias's leaf; None where there is none, or where it stands elsewhere in the tree
+    bias: int | None  # the bias's leaf; None without a bias, or where it is elsewhere in the tree
     site: int  # the kernel's site, an index
     outputs_first: bool  # whether the kernel's coordinates run over the outputs before they run over the inputs
 
@@ -33,11 +33,11 @@ class Layer:
 
 
 def layers(read: LinearisedNetwork, params: Params, apart: Sequence[int] = ()) -> list[Layer]:
-    """Returns the layers of a network; every leaf that belongs to none is on its own."""
-    # A leaf is a kernel where a product (`dot_general`) or a convolution in one group reads it, moved at most, with its
-    # coordinates in the order of inputs and outputs, or of outputs and inputs. A bias joins it where the two are all of
-    # a dictionary (`{"bias", "kernel"}` of Flax, `{"bias", "weight"}` of PyTorch and Equinox, or other names), and the
-    # bias is added to the product before anything else happens to that.
+    """Returns the layers of a network; leaves outside of layers are not included."""
+    # A leaf is a kernel if a product (`dot_general`) or a convolution with one group reads it, possibly transposed or
+    # reshaped, with its coordinates in the order of inputs and outputs, or of outputs and inputs. A bias belongs to the
+    # kernel if the two are the only entries of a dictionary (`{"bias", "kernel"}` of Flax, `{"bias", "weight"}` of
+    # PyTorch and Equinox, or other names), and the bias is the first thing added to the product.
     found: dict[int, list[int]] = {}
     for index, site in enumerate(read.sites):
         found.setdefault(site.leaf, []).append(index)
@@ -64,7 +64,7 @@ def layers_by_name(read: LinearisedNetwork, params: Params, apart: Sequence[int]
 
 
 def places(program: FlatJaxpr, site: ParameterUse) -> tuple[list[int], list[int]]:
-    """Returns the axes of p's value that stand for inputs and for outputs, each in order."""
+    """Returns the input axes and the output axes of p's value, each in order."""
     equation = program.steps[site.step].equation
     rank = len(program.avals[site.base].shape)
     if equation.primitive.name == "dot_general":
@@ -98,7 +98,7 @@ def _grouped(settings: dict[str, Any]) -> bool:
 
 
 def _pairs(params: Params, by_name: bool = False) -> dict[int, int]:
-    """For each kernel's leaf the bias's, where the two are all of a dictionary: by their axes, or their names alone."""
+    """Returns each kernel's bias, if the two are the only entries of a dictionary: by their axes, or by their names."""
     found: dict[tuple[Any, ...], dict[str, tuple[int, int]]] = {}
     for index, (path, leaf) in enumerate(jax.tree_util.tree_flatten_with_path(params)[0]):
         if path and isinstance(path[-1], jax.tree_util.DictKey):
@@ -141,12 +141,12 @@ def _meets(program: FlatJaxpr, kernel: ParameterUse, bias: ParameterUse) -> bool
         return False
     size = program.avals[program.leaves[bias.leaf]].shape
     mine = moved(program, (*bias.single, *bias.spread), np.arange(int(np.prod(size))).reshape(size))
-    # A sum may broadcast axes of length one by itself.
+    # Additions broadcast axes of length one.
     return mine.ndim == channels.ndim and np.array_equal(np.broadcast_to(mine, channels.shape), channels)
 
 
 def sole_users(program: FlatJaxpr, place: Any) -> Iterator[int]:
-    """Yields the only step that reads a value, the only one that reads its result, and so on to the function's own."""
+    """Yields the only step that reads a value, the only step that reads its result, and so on to the function's own."""
     while place not in program.outputs:
         users = [number for number, user in enumerate(program.steps) if place in user.reads]
         if len(users) != 1:
@@ -156,12 +156,13 @@ def sole_users(program: FlatJaxpr, place: Any) -> Iterator[int]:
 
 
 def moved(program: FlatJaxpr, numbers: Sequence[int], values: np.ndarray) -> np.ndarray:
-    """Returns whole numbers moved as steps move floating ones."""
+    """Returns integers moved as the steps move floating-point numbers."""
     with jax.ensure_compile_time_eval():
         for number in numbers:
             step = program.steps[number]
             (place,) = {read for read in step.reads if read is not None}
-            # A cast would be one of whole numbers into short floats; a step that is no move fits nothing.
+            # Casts are skipped, since they would round the integers; other steps that do not only move values give
+            # None.
             if step.name == "convert_element_type":
                 continue
             found = _moved_by_numpy(step, values)
@@ -170,7 +171,7 @@ def moved(program: FlatJaxpr, numbers: Sequence[int], values: np.ndarray) -> np.
 
 
 def _moved_by_numpy(step: Step, values: np.ndarray) -> np.ndarray | None:
-    """Returns the same of one step, without a program to compile for it; None for a step that is seldom met."""
+    """Returns the same for one step in NumPy, without compilation; None for rare steps."""
     settings = step.equation.params
     if step.name == "reshape" and settings["dimensions"] is None:
         return values.reshape(settings["new_sizes"])

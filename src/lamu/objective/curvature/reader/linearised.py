@@ -27,13 +27,13 @@ class LinearisedNetwork:
 
     outputs: Array  # \(f(\theta, x_i)\), `[batch, ...]`
     # From cotangents of the outputs, `[batch, ...]`, to the gradient, one array for each leaf, and the cotangents of
-    # what came out of each site, `[batch, ...]`. What is not used of the two costs nothing in compiled code.
+    # the output of each site, `[batch, ...]`. Compiled code removes an unused one of the two.
     pull: Callable[[Array], tuple[list[Array], list[Array]]]
     program: FlatJaxpr  # the equations of one example
-    sites: list[ParameterUse]  # where a leaf meets data
-    held: Values  # the values of all places that no example has a part in
-    inputs: list[dict[int, Array]]  # for each site, what it reads of the data, by place, `[batch, ...]`
-    unread: dict[int, str]  # the leaves that meet data in no readable way, with the reason
+    sites: list[ParameterUse]  # the uses of parameters with data
+    held: Values  # the values of all places that do not depend on the example
+    inputs: list[dict[int, Array]]  # for each site its inputs from the data, by place, `[batch, ...]`
+    unread: dict[int, str]  # the leaves whose use is not supported, with the reason
     leaves: list[Array]  # the parameters' leaves
     rows: list[Array]  # the examples' leaves
     one: Callable[[list[Array], list[Array]], Array]  # the function of one example, of the two lists of leaves
@@ -63,12 +63,12 @@ class LinearisedNetwork:
     def by_row(
         self, which: Sequence[int], use: Callable[..., list[Array]], values: Array, stacked: bool = False
     ) -> list[Array]:
-        """Returns the sum over rows, or all, of what `use` makes of a row's function of some leaves, and its value."""
+        """Returns the sum over rows, or all values, of `use` of a row's function of some leaves, and its value."""
         chosen = [self.leaves[index] for index in which]
 
         def single(row: tuple[list[Array], Array]) -> list[Array]:
             inputs, value = row
-            # A random layer's key is meant to be the same as in the pass of the whole batch.
+            # Random layers get the same key as in the pass of the full batch.
             inputs = [
                 jax.random.wrap_key_data(new, impl=jax.random.key_impl(old)) if _is_key(old) else new
                 for new, old in zip(inputs, self.rows, strict=True)
@@ -86,7 +86,7 @@ class LinearisedNetwork:
             found = jax.vmap(single)(rows)
             return found if stacked else [leaf.sum(0) for leaf in found]
 
-        # A CPU gains nothing from several at once, an accelerator does.
+        # Several rows at once are faster on accelerators, but not on CPUs.
         chunk = 1 if jax.default_backend() == "cpu" else 16
         rows = [jax.random.key_data(jax.random.clone(row)) if _is_key(row) else row for row in self.rows]
         return in_chunks(some, (rows, values), chunk, stacked)
@@ -100,7 +100,7 @@ def linearise(
     loops: bool = False,
 ) -> LinearisedNetwork:
     """Traces a function of one example, runs it on the batch, and stores the residuals of its backward passes."""
-    # `read` says which parameters are followed, and `loops` whether into a `scan` too.
+    # `read` selects the parameters to follow, and `loops` whether to follow them into a `scan`.
     leaves, structure = jax.tree.flatten(params)
     leaves = [jnp.asarray(leaf) for leaf in leaves]
     rows, layout = jax.tree.flatten(examples)
@@ -130,7 +130,7 @@ def linearise(
 
 
 def _out(program: FlatJaxpr, site: ParameterUse) -> Any:
-    """Returns shape and dtype of what comes out of a site, in a loop of all its iterations."""
+    """Returns shape and dtype of a site's output, in a loop over all its iterations."""
     if site.loop is not None:
         one, length = _out(site.loop.body, site.loop.inner), program.steps[site.step].equation.params["length"]
         return jax.ShapeDtypeStruct((length, *one.shape), one.dtype)
@@ -143,8 +143,9 @@ def _is_key(row: Array) -> bool:
     return jnp.issubdtype(row.dtype, jax.dtypes.prng_key)
 
 
-# Where an example meets a leaf once, its gradient is an outer product \(a_i d_{ik}^\top\), and the directions' squares
-# are summed before they meet the inputs: \(\sum_k (a_i d_{ik}^\top)^2 = a_i^2 \big(\sum_k d_{ik}^2\big)^\top\).
+# Where an example uses a leaf once, its gradient is an outer product \(a_i d_{ik}^\top\). The squares are then summed
+# over directions before they are multiplied by the inputs:
+# \(\sum_k (a_i d_{ik}^\top)^2 = a_i^2 \big(\sum_k d_{ik}^2\big)^\top\).
 
 
 def squares_of_outputs(read: LinearisedNetwork, directions: Array) -> list[Array]:
@@ -177,11 +178,11 @@ def squares_of_outputs(read: LinearisedNetwork, directions: Array) -> list[Array
         return jnp.sum(jnp.stack(parts), axis=0)
 
     if all(once):
-        # One after the other: a processor takes longer for a sum over the slowest axis of all at once.
+        # One after the other: CPUs are slower at one sum over the outermost axis.
         zero = jax.tree.map(lambda of: jnp.zeros(of.shape, of.dtype), jax.eval_shape(along, directions[0]))
         sums = jax.lax.scan(add, zero, directions)[0]
     else:
-        # All at once, and outside of any loop, where a processor is slow to convolve; windows are cut once.
+        # All at once and outside of loops, in which convolutions are slow on CPUs; the windows are extracted once.
         sums = [of_all(number, found) for number, found in enumerate(jax.vmap(lambda u: read.pull(u)[1])(directions))]
     squares = [jnp.zeros_like(leaf) for leaf in read.leaves]
     for number, (site, total) in enumerate(zip(read.sites, sums, strict=True)):
@@ -214,7 +215,7 @@ def backward(
     return met, jnp.sum(met.outputs * weights), *met.pull(weights)
 
 
-@network_products()  # squares of rows are sums of what is positive: nothing cancels, and no digit is missed
+@network_products()  # squares of rows are sums of positive terms, so that nothing cancels and lower precision suffices
 def squares_and_gradient(
     loss: Callable[..., Array], params: Params, examples: Inputs, weights: Array, read: PyTree = True
 ) -> tuple[Array, Params, Params]:
@@ -222,13 +223,13 @@ def squares_and_gradient(
     # \[ \sum_i r_i \ell_i, \qquad \sum_i r_i g_i, \qquad \sum_i r_i g_i^2, \qquad
     #    g_i = \nabla_\theta \ell(\theta, x_i) \]
     #
-    # The loss of one example is traced and read: each parameter leaf is followed to the one equation in which it meets
-    # data. One backward pass of the batch gives the gradient and the cotangents there; cotangents and inputs are all
-    # that the squares need, so single gradients are not held. Cost for a dense layer: one product more than the
-    # gradient's two; where weights are shared over positions, or over the iterations of a `scan`, single gradients are
-    # formed a few at a time and their sum is the gradient. A leaf that is used more than once, or inside a `while`,
-    # `cond` or function with a derivative of its own, is not read: its gradients are taken example by example, and the
-    # log `lamu` says so. Exact in every case.
+    # The loss of one example is traced, and each parameter leaf is followed to the one equation that combines it with
+    # data. One backward pass of the batch gives the gradient and the cotangents there. The squares need only cotangents
+    # and inputs, so that per-example gradients are not stored. Cost for a dense layer: one product more than the
+    # gradient's two. Where weights are shared over positions, or over the iterations of a `scan`, per-example gradients
+    # are formed a few at a time, and their sum is the gradient. For a leaf that is used more than once, or inside a
+    # `while`, a `cond` or a function with a custom derivative, gradients are computed example by example, and the
+    # logger `lamu` warns of it. The result is exact in every case.
     structure = jax.tree.structure(params)
     met, value, gradient, cotangents = backward(loss, params, examples, weights, read, loops=True)
     warn_of_rows("squared gradients", len(weights), params, met.unread)
@@ -244,7 +245,7 @@ def squares_and_gradient(
     if unread:
         for index, square in zip(unread, met.by_row(unread, _weighted_squares, weights), strict=True):
             squares[index] = square
-    # Where single gradients were formed, their sum is the gradient, and the compiler drops that of the backward pass.
+    # Where per-example gradients were formed, their sum is the gradient, and XLA removes the backward pass's own.
     for index, parts in summed.items():
         formed = [part for part in parts if part is not None]
         if len(formed) == len(parts):

@@ -1,8 +1,8 @@
 """Uses of parameters inside of loops of known length (`scan`)."""
 
-# What is added at a site goes in as one more sequence, and what the site reads comes out as one. A leaf that every
-# iteration sees whole (a recurrent network's) is used like one that is shared over positions, and time is the
-# positions; of a leaf that is itself a sequence (the kernels of repeated layers) each iteration has a slice of its own.
+# The terms added at a site are one more input sequence of the loop, and the site's inputs one more output sequence. A
+# leaf that every iteration reads in full (a recurrent network's) is handled like weights shared over positions, with
+# time as the positions. Of a leaf that is a sequence (the kernels of repeated layers) each iteration reads one slice.
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def perturbed(
 
 
 def _loop(program: FlatJaxpr, found: list[ParameterUse], values: Values, extra: list[Array]) -> list[dict[int, Array]]:
-    """Runs a `scan` with terms `[time, ...]` added in its body; returns what the sites read, `[time, ...]`."""
+    """Runs a `scan` with terms `[time, ...]` added in its body; returns the inputs of the sites, `[time, ...]`."""
     step, body, inner = program.steps[found[0].step], found[0].loop.body, [site.loop.inner for site in found]
     settings = step.equation.params
     # Inputs that are literals have no place.

@@ -26,7 +26,7 @@ Settings: TypeAlias = dict[str, PyTree]  # of an equation
 
 
 def windows(images: Array, kernel: tuple[int, ...], outputs: tuple[int, ...], settings: Settings) -> Array:
-    """Returns the input windows of a convolution (im2col), by copies alone."""
+    """Returns the input windows of a convolution (im2col), by copies without products."""
     # Padding may be negative, and dilated inputs have zeros between them.
     around = [
         (low, high, gap - 1) for (low, high), gap in zip(settings["padding"], settings["lhs_dilation"], strict=True)
@@ -43,7 +43,7 @@ def windows(images: Array, kernel: tuple[int, ...], outputs: tuple[int, ...], se
 
 
 def product_axes(step: Step) -> tuple[list[str], str, str, list[str]]:
-    """Returns a letter for every axis of the two sides of a product, the batched, contracted, and each side's free."""
+    """Returns a letter for every axis of both operands of a product, and the batched, contracted and free axes."""
     letters = iter(string.ascii_lowercase)
     contracted, batched = step.equation.params["dimension_numbers"]
     names: list[list[str]] = [[""] * len(atom.aval.shape) for atom in step.equation.invars]
@@ -64,7 +64,7 @@ def of_rows(rows: dict[int, Array], held: Values, place: int, batch: int) -> Arr
 
 def lookups(step: Step, rows: dict[int, Array], table: Array, cotangent: Array) -> tuple[Array, Array]:
     """Returns which rows of a table each example reads, `[batch, positions]`, and the cotangents of every reading."""
-    # A row outside of the table is clipped or, as nothing is read there, set to the table's length.
+    # An index outside of the table is clipped or, in the mode that reads nothing there, set to the table's length.
     which, count = rows[step.reads[1]].reshape(cotangent.shape[0], -1), table.shape[0]
     if step.equation.params["mode"] == jax.lax.GatherScatterMode.CLIP:
         which = jnp.clip(which, 0, count - 1)
@@ -96,10 +96,10 @@ CLOSED = (*CLOSED, "pallas_call", "linear_solve", "custom_linear_solve", "pure_c
 
 @record
 class ParameterUse:
-    r"""The one equation \(y = u(v(w), a)\) where a leaf w meets data a, through a view \(v = s \circ p\)."""
+    r"""The equation \(y = u(v(w), a)\) that combines a leaf w with data a, through a view \(v = s \circ p\)."""
 
-    # p only moves elements or changes them one by one, so that squares pass through it; s, from the first broadcast on,
-    # is a part of the use.
+    # p only moves elements or changes them one by one, so that squares pass through it. s starts at the first broadcast
+    # and is a part of the use.
 
     leaf: int = static()  # the leaf's index
     step: int = static()  # the number of the equation
@@ -107,8 +107,8 @@ class ParameterUse:
     single: tuple[int, ...] = static()  # the steps of p
     spread: tuple[int, ...] = static()  # the steps of s
     base: int = static()  # the place between the two
-    given: tuple[int, ...] = static()  # the places of all else that the use reads; in a loop, places of its body
-    loop: Any = static(default=None)  # where the equation is a loop, the `Loop` that it is; None elsewhere
+    given: tuple[int, ...] = static()  # the places of the other inputs; in a loop, places of its body
+    loop: Any = static(default=None)  # the `Loop`, where the equation is a loop; else None
 
     def through(self, program: FlatJaxpr, leaf: Array, held: Values) -> Array:
         """Returns p of a leaf."""
@@ -116,21 +116,21 @@ class ParameterUse:
         moves = self._only_moves(program)
         for number in self.single:
             step = program.steps[number]
-            if moves and _rounds(step):  # squares and directions keep the digits that a narrow pass drops
+            if moves and _rounds(step):  # squares and directions are not rounded to the pass's precision
                 values[_out(step)] = values[step.reads[0]]  # pyright: ignore[reportArgumentType]
             else:
                 step.advance(values)
         return values[self.base]
 
     def use(self, program: FlatJaxpr, base: Array, given: Values) -> Array:
-        """Returns the equation's output, from p's value and all else that it reads."""
+        """Returns the equation's output, from p's value and the other inputs."""
         values = {**given, self.base: base}
         for number in self.spread:
             program.steps[number].advance(values)
         return program.steps[self.step].run(values)[0]
 
     def kind(self, program: FlatJaxpr, rows: dict[int, Array], output: tuple[int, ...]) -> str:
-        """Returns the rule that gradients of single rows follow: "product", "convolution", "lookup"; "" for no such."""
+        """Returns the rule for per-example gradients: "product", "convolution", "lookup"; "" where none applies."""
         step, position = program.steps[self.step], self.position
         if self.spread:
             return ""
@@ -142,7 +142,7 @@ class ParameterUse:
         return "lookup" if table and is_lookup(step.equation.params, program.avals[self.base].shape, output) else ""
 
     def gradient(self, program: FlatJaxpr, base: Array, held: Values, rows: dict[int, Array]) -> Callable[..., Array]:
-        """Returns the function from what the site reads of one row, and a cotangent, to the gradient in p's value."""
+        """Returns the function from the site's inputs of one row, and a cotangent, to the gradient in p's value."""
         given = {place: held[place] for place in self.given if place not in rows}
 
         def of_row(row: tuple[dict[int, Array], Array]) -> Array:
@@ -180,7 +180,7 @@ class Loop:
 
 
 def sites(program: FlatJaxpr, loops: bool = False) -> tuple[list[ParameterUse], dict[int, str]]:
-    """Returns the sites of all leaves whose elements have one each, and why the other leaves have none."""
+    """Returns the sites of all leaves whose elements are used once, and the reasons why other leaves have none."""
     uses: dict[int, list[list[ParameterUse]]] = defaultdict(list)  # for each leaf and each equation that it enters
     reasons: dict[int, str] = {}
     for number, step in enumerate(program.steps):
@@ -210,7 +210,7 @@ def sites(program: FlatJaxpr, loops: bool = False) -> tuple[list[ParameterUse], 
         if isinstance(output, int) and output in program.views:
             reasons.setdefault(program.views[output][0], "is a result itself")
     for leaf, found in uses.items():
-        # The square of a sum has cross terms, unless no element is in two of its terms.
+        # The square of a sum has no cross terms only if no element is in two of its terms.
         found[:] = [there for there in found if there]
         if len(found) > 1 and not _apart(program.steps, [there[0] for there in found]):
             reasons.setdefault(leaf, f"is used {len(found)} times")
@@ -219,7 +219,7 @@ def sites(program: FlatJaxpr, loops: bool = False) -> tuple[list[ParameterUse], 
 
 
 def _in_loop(program: FlatJaxpr, number: int, seats: list[int]) -> Values:
-    """Returns, for each input of a `scan` that is a view, its sites in the body, or the reason why it has none."""
+    """Returns for each view that a `scan` reads its sites in the body, or the reason why it has none."""
     step = program.steps[number]
     settings = step.equation.params
     constants, first = settings["num_consts"], settings["num_consts"] + settings["num_carry"]
@@ -237,7 +237,7 @@ def _in_loop(program: FlatJaxpr, number: int, seats: list[int]) -> Values:
 
 
 def _body(closed: Any, entering: list[int]) -> tuple[Any, list[Any], list[Any]]:
-    """Returns a loop's body as a function of what enters as a view and of all else, and the shapes of the two."""
+    """Returns a loop's body as a function of the entering views and of the other inputs, and the shapes of both."""
     shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in closed.in_avals]
     others = [i for i in range(len(shapes)) if i not in entering]
 
@@ -280,7 +280,7 @@ def _apart(steps: list[Step], found: list[ParameterUse]) -> bool:
 
 
 def _rounds(step: Step) -> bool:
-    """Whether an equation rounds floating numbers to fewer bits."""
+    """Whether an equation casts floating-point numbers to fewer bits."""
     if step.name != "convert_element_type":
         return False
     before, after = step.equation.invars[0].aval, step.equation.outvars[0].aval

@@ -31,9 +31,9 @@ __all__ = [
 ]
 
 
-# A form answers questions about the rows \(g_i\) of a matrix that it does not hold, those of one site, in the
-# coordinates of its base (in a product or a convolution `[groups, inputs, outputs]`). Each answer is exact; forms
-# differ in what they hold at once.
+# A form represents the per-example gradients \(g_i\) of one site, the rows of a matrix, without storing the matrix. Its
+# coordinates are those of the site's base (in a product or a convolution `[groups, inputs, outputs]`). All results are
+# exact; forms differ in their memory.
 #
 # | method | returns |
 # |---|---|
@@ -42,21 +42,21 @@ __all__ = [
 # | `combine(coefficients)` | \(\sum_i c_{ik} g_i\), `[k, *base]`, for coefficients `[batch, k]` |
 
 
-# Accelerators shorten the factors of a float32 product unless told not to; small differences of these sums matter.
+# By default accelerators round the operands of float32 products; small differences of these sums matter.
 _EXACT = jax.lax.Precision.HIGHEST
-# Numbers of all rows' gradients held at once, where they are made a slab of coordinates at a time.
+# Numbers of all rows' gradients in memory at once, where they are computed a slab of coordinates at a time.
 _SLAB = 2**18
 
 
 @record
 class Stacked:
-    """Rows that are held as they are: those of biases and scales are no larger than the cotangents."""
+    """Stored rows: those of biases and scales are not larger than the cotangents."""
 
     rows: Array  # `[batch, *base]`
 
     def squares(self) -> Array:
         """Returns the sum of the squares."""
-        # As a product: a processor takes much longer for a sum over the slowest axis.
+        # As a product: CPUs are much slower at a sum over the outermost axis.
         return jnp.tensordot(jnp.ones(self.rows.shape[0], self.rows.dtype), self.rows * self.rows, 1)
 
     def gram(self, slope: Array | None) -> Array:
@@ -72,9 +72,10 @@ class Stacked:
 
 @record
 class Outer:
-    r"""Rows \(g_i = a_i d_i^\top\), those of a dense layer that sees an example at one position."""
+    r"""Rows \(g_i = a_i d_i^\top\), those of a dense layer that is applied to an example at one position."""
 
-    # Inner products are \((A A^\top) \circ (D D^\top)\) and products with a direction a forward pass: no row is held.
+    # Inner products are \((A A^\top) \circ (D D^\top)\), and a product with a direction costs a forward pass. Rows are
+    # not stored.
 
     a: Array  # inputs `[groups, batch, inputs]`
     d: Array  # cotangents `[groups, batch, outputs]`
@@ -99,16 +100,16 @@ class Outer:
 
 @dataclass(frozen=True)
 class Slabs:
-    r"""Rows \(g_i = \sum_p a_{ip} d_{ip}^\top\) of a layer with positions, made a slab of coordinates at a time."""
+    r"""Rows \(g_i = \sum_p a_{ip} d_{ip}^\top\) of a layer with positions, computed a slab of coordinates at a time."""
 
     inputs: Callable[..., Array]  # of one piece, `[groups, batch, held, positions]`
     pieces: PyTree  # arrays with the pieces along a leading axis
     d: Array  # cotangents `[groups, batch, outputs, positions]`
-    held: int  # how many inputs a slab has; those of the base are the pieces' one after another
+    held: int  # the number of inputs in a slab; the pieces together are the base's inputs, in order
 
     @classmethod
     def of(cls, a: Array, d: Array) -> Slabs:
-        """Returns the form of inputs that are all there, `[groups, batch, inputs, positions]`."""
+        """Returns the form for an array of all inputs, `[groups, batch, inputs, positions]`."""
         groups, batch, inputs, positions = a.shape
         most = max(1, _SLAB // max(1, groups * batch * d.shape[2]))
         held = max(size for size in range(1, inputs + 1) if inputs % size == 0 and size <= most)
@@ -156,15 +157,15 @@ class Slabs:
 
 @record
 class Looked:
-    """Rows of a table that were looked up, each where it is read first with all that it receives."""
+    """Embedding rows that were looked up; each row's total gradient is stored at its first reading."""
 
-    which: Array  # the rows read by each example, `[batch, positions]`; the table's length stands for none
-    received: Array  # what they receive, `[batch, positions, *row]`; zeros where a row is read again
-    count: int = static()  # the rows of the table
+    which: Array  # the rows read by each example, `[batch, positions]`; the table's length where nothing is read
+    received: Array  # their gradients, `[batch, positions, *row]`; zeros where a row is read again
+    count: int = static()  # the number of rows of the table
 
     @classmethod
     def of(cls, which: Array, cotangents: Array, count: int) -> Looked:
-        """Returns the form, from which rows are read and the cotangents of every reading."""
+        """Returns the form, from the indices of the rows and the cotangents of every reading."""
         received = jax.lax.map(lambda one: merged(*one), (which, cotangents))
         return cls(which, received.astype(cotangents.dtype), count)
 
@@ -209,16 +210,16 @@ def _flat(a: Array) -> Array:
 # \[ S = \sum_i r_i\, g_i^2, \qquad G = \sum_i r_i\, g_i, \qquad
 #    g_i = \big(\partial u(w, a_i)/\partial w\big)^\top d_i \]
 #
-# Every rule is exact; they differ in what they hold at once. Cotangents come as \(r_i d_i\) (they are those of the
-# weighted sum), hence the factor \(1/r_i\) beside their squares. Where single gradients are formed, a few at a time, G
-# is their sum, and whoever takes it from here spares the backward pass a product; elsewhere it is None.
+# Every rule is exact; rules differ in their memory. The cotangents are those of the weighted sum, \(r_i d_i\), hence
+# the factor \(1/r_i\) of their squares. Where per-example gradients are formed, a few at a time, G is their sum, and
+# the backward pass need not compute it; elsewhere G is None.
 
 
 # From 1 / r to S and G, in the shape of p's value.
 Rule: TypeAlias = Callable[[Array], tuple[Array, Array | None]]
 
 SMALL = ("add", "sub", "mul", "div", "add_any")
-# Numbers of single gradients held at once where they cannot be avoided: they should stay in a core's cache.
+# Numbers of per-example gradients in memory at once, where they cannot be avoided: they should fit in a core's cache.
 HELD = 2**16
 
 
@@ -232,14 +233,14 @@ def contribution(
         return rule(program, site, base, held, rows, cotangent)
     if _is_summand(step.name, site, base, cotangent.shape[1:]):
         return _summand(base, cotangent)
-    # The gradient of a summand or factor is no larger than the cotangent, which is there anyway.
+    # The gradient of a summand or factor is not larger than the cotangent, which is in memory already.
     chunk = None if step.name in SMALL else chunk_of(base.size)
     as_read = base.astype(program.avals[site.base].dtype)
     return ByRows(jax.vmap(site.gradient(program, as_read, held, rows)), (rows, cotangent), chunk)
 
 
 def meets_once(program: FlatJaxpr, site: ParameterUse, base: Array, output: tuple[int, ...]) -> bool:
-    """Returns whether an example's squared gradients are linear in its squared cotangents: it meets the leaf once."""
+    """Whether an example uses the leaf once, so that its squared gradients are linear in its squared cotangents."""
     step = program.steps[site.step]
     if step.name != "dot_general" or site.spread:
         return _is_summand(step.name, site, base, output)
@@ -266,7 +267,7 @@ def _dense(
     if positions > 1:
         return ByRows(lambda r: jnp.einsum(f"{left},{right}->Z{view}", *r), (a, d), chunk_of(base.size))
 
-    # Axes of one position, such as that of a batch of one row, would cost a copy in another layout.
+    # Axes of length one, such as that of a batch of one row, would cost a copy into another layout.
     once = [axis for axis, name in enumerate(left) if axis and name in free[other]]
     a, d = jnp.squeeze(a, once), jnp.squeeze(d, [axis for axis, name in enumerate(right) if name in free[other]])
     left, right = (side.translate({ord(name): None for name in free[other]}) for side in (left, right))
@@ -280,15 +281,15 @@ def _dense(
 
 
 def _late(inverse: Array, d: Array) -> Array:
-    """Returns 1/r, in a way that the compiler cannot know before it has the cotangents."""
-    # It would square the inputs of all layers as soon as it has them, and hold the squares through the backward pass:
-    # half of all temporary memory. A row whose cotangent is NaN has squares that are NaN in any case.
+    """Returns 1/r with a data dependency on the cotangents."""
+    # Otherwise XLA squares the inputs of all layers in the forward pass and stores the squares through the backward
+    # pass: half of all temporary memory. A row whose cotangent is NaN has NaN squares in any case.
     first = jnp.sum(d.reshape(d.shape[0], -1)[:, :1], axis=1)
     return jnp.where(jnp.isnan(first), first, inverse)
 
 
 def _summand(base: Array, cotangent: Array) -> Rule:
-    # In one axis, as beside a product, whose squared cotangents are the same and so are taken once.
+    # In one axis as for a product, whose squared cotangents are the same, so that XLA computes them once.
     d = cotangent.reshape(cotangent.shape[0], -1).astype(base.dtype)
     return lambda inverse: (
         (inverse.astype(d.dtype) @ (d * d)).reshape(base.shape),
@@ -319,7 +320,7 @@ def _convolution(
         back = sorted(range(len(rhs)), key=lambda axis: rhs[axis])
         return kernels.reshape(n, *shape).transpose(0, *(axis + 1 for axis in back))
 
-    # Windows, too, are held for each example of a chunk.
+    # The windows of each example of a chunk are in memory too.
     size = max(base.size, math.prod(a.shape[1:]) * math.prod(shape[2:]))
     return ByRows(gradients, (a, cotangent), min(batch, max(chunk_of(size), 1)))
 
@@ -344,12 +345,12 @@ _RULES = {"product": _dense, "convolution": _convolution, "lookup": _lookup}
 
 @dataclass(frozen=True)
 class ByRows:
-    """The rule that forms some examples' gradients at a time."""
+    """The rule that forms the gradients of some examples at a time."""
 
     # From a pair of inputs and cotangents of some rows to their gradients, `[rows, ...]`.
     gradients: Callable[..., Array]
     rows: tuple[PyTree, Array]  # the pair, for all rows
-    chunk: int | None  # how many at a time; None for all at once
+    chunk: int | None  # the number of rows at a time; None for all at once
 
     def __call__(self, inverse: Array) -> tuple[Array, Array]:
         """Returns S and G."""
@@ -362,7 +363,7 @@ class ByRows:
 
     def over(self, cotangents: Array) -> Array:
         """Returns the sum of squares over the rows and over several cotangents of each."""
-        # What a row's inputs are made into is made once, and met by all cotangents in one product.
+        # A row's inputs are prepared once, and multiplied by all cotangents in one product.
         several, cotangents = cotangents.shape[0], cotangents.astype(self.rows[1].dtype)
 
         def sums(row: tuple[PyTree, Array]) -> Array:
@@ -399,7 +400,7 @@ def in_chunks(function: Callable[..., PyTree], rows: PyTree, chunk: int, stacked
 
 
 def chunk_of(size: int) -> int:
-    """Returns how many single gradients of that size are held at once."""
+    """Returns the number of per-example gradients of that size in memory at once."""
     return max(1, HELD // max(size, 1))
 
 
