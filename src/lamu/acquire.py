@@ -354,7 +354,7 @@ def _draws(posterior: Posterior, x: Inputs, n: int, key: RandomKey) -> tuple[Any
     rows, count = _few_sizes(posterior, x)
     pred: Any = posterior.predict(rows, samples=n, key=key)
     parts = [part for _, part in pred.chunks()]
-    means = np.concatenate([part.each(lambda one, _: one.mean) for part in parts], axis=1)[:, :count]
+    means = np.concatenate([part.each(lambda predictive, _: predictive.mean) for part in parts], axis=1)[:, :count]
     return pred, means, np.exp(np.asarray(parts[0].log_weights))
 
 

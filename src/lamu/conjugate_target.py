@@ -271,7 +271,7 @@ def best_starts(
                     entropy = [belief.entropy() for belief in beliefs.values()]
                     value = jnp.asarray(sum(entropy, bound), value.dtype)
                 new = {name: slopes[name].belief() for name in names}
-                beliefs = jax.tree.map(lambda made, old: made.astype(old.dtype), {**beliefs, **new}, beliefs)
+                beliefs = jax.tree.map(lambda new_leaf, old: new_leaf.astype(old.dtype), {**beliefs, **new}, beliefs)
                 statistics = {**statistics, **{name: target.kinds[name].under(beliefs[name]) for name in names}}
             return beliefs, value
 

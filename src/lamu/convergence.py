@@ -129,46 +129,46 @@ class Convergence:
     @property
     def complaints(self) -> tuple[str, ...]:
         """The distances beyond their limits, each with its figure."""
-        found = []
+        reasons = []
         if self.shift is not None:
             if _beyond(self.shift, _FARTHEST_OUTPUTS):
-                found.append(
+                reasons.append(
                     f"the outputs at the rows are {self.shift:.2f} posterior standard deviations from those at the "
                     f"mode (root mean square; {_FARTHEST_OUTPUTS} is the limit)"
                 )
         elif _beyond(self._certain_offset, FARTHEST_MEAN):
-            found.append(
+            reasons.append(
                 f"the mean is {self.offset:.2f} posterior standard deviations from the fixed point (root mean square; "
                 f"{FARTHEST_MEAN} is the limit)"
             )
         if _beyond(self.precision_error, _PRECISION):
-            found.append(
+            reasons.append(
                 f"precisions are off by a median factor of {math.exp(min(self.precision_error or 0.0, 700.0)):.2f} "
                 f"({math.exp(_PRECISION):.2f} is the limit)"
             )
         elif _beyond(self.precision_error_90, _PRECISION_90):
-            found.append(
+            reasons.append(
                 f"a tenth of the precisions is off by a factor of "
                 f"{math.exp(min(self.precision_error_90 or 0.0, 700.0)):.2f} or more ({math.exp(_PRECISION_90):.2f} is "
                 "the limit)"
             )
         if _beyond(self.r_hat, LARGEST_R_HAT):
-            found.append(f"the chains did not mix (R-hat {self.r_hat:.2f}; {LARGEST_R_HAT} is the limit)")
+            reasons.append(f"the chains did not mix (R-hat {self.r_hat:.2f}; {LARGEST_R_HAT} is the limit)")
         if self.ess is not None and not self.ess >= _ESS:
-            found.append(f"the chains hold {self.ess:.0f} effective draws ({_ESS:.0f} is the limit)")
+            reasons.append(f"the chains hold {self.ess:.0f} effective draws ({_ESS:.0f} is the limit)")
         if not self.has_shape:
-            who = "the belief is not the posterior" if found else "a Gaussian is the wrong shape for this posterior"
+            who = "the belief is not the posterior" if reasons else "a Gaussian is the wrong shape for this posterior"
             where = f", most of all in {self.misshapen}" if self.misshapen else ""
             k = (
                 ""
                 if self.pareto_k is None
                 else f", with a Pareto k of {self.pareto_k:.2f} ({LARGEST_SHAPE} is the limit)"
             )
-            found.append(
+            reasons.append(
                 f"{who}{where}: by the importance weights of its own draws KL(q || p) is at least "
                 f"{self.divergence:.2f} nats ({FARTHEST_SHAPE} is the limit){k}"
             )
-        return tuple(found)
+        return tuple(reasons)
 
     @property
     def has_shape(self) -> bool:

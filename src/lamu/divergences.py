@@ -62,12 +62,12 @@ class Divergence:
         return log_belief - log_target
 
 
-def mixed(a: float, one: Operator, b: float, other: Operator, like: Params) -> Operator:
+def mixed(a: float, first: Operator, b: float, other: Operator, like: Params) -> Operator:
     """Returns a · S + b · S′, in the common structure where that is linear in its leaves, else as a matrix."""
-    linear = type(one) is type(other) and hasattr(type(one), "from_diagonal") and not isinstance(one, Dense)
-    if linear and jax.tree.structure(one) == jax.tree.structure(other):
-        return jax.tree.map(lambda s, t: a * s + b * t, one, other)
-    return Dense(a * one.dense(like) + b * other.dense(like))
+    linear = type(first) is type(other) and hasattr(type(first), "from_diagonal") and not isinstance(first, Dense)
+    if linear and jax.tree.structure(first) == jax.tree.structure(other):
+        return jax.tree.map(lambda s, t: a * s + b * t, first, other)
+    return Dense(a * first.dense(like) + b * other.dense(like))
 
 
 @record

@@ -82,20 +82,20 @@ _HERE, _SWAP = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 _UNKNOWN = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)  # of a kernel or a file system without the swap
 
 
-def exchange(one: Path, other: Path) -> None:
+def exchange(first: Path, other: Path) -> None:
     """Swaps two existing files or folders of one file system."""
     # In one step where the system can (Linux), so that both names exist at every moment. Elsewhere in three renames; if
     # one of them fails, those before it are undone.
-    if _in_one_step(one, other):
+    if _in_one_step(first, other):
         return
-    aside = one.with_name(f"{one.name}.aside")
+    aside = first.with_name(f"{first.name}.aside")
     os.rename(other, aside)
     try:
-        os.rename(one, other)
+        os.rename(first, other)
     except OSError:
         os.rename(aside, other)
         raise
-    os.rename(aside, one)
+    os.rename(aside, first)
 
 
 def _in_one_step(first: Path, other: Path) -> bool:

@@ -128,7 +128,7 @@ def _of_rows(objective: Objective, posterior: Posterior, belief: Gaussian, batch
     loss = BatchLoss(objective, batch, posterior.network_state, NetworkParameters(), dispersions, conjugate=True)
     jacobian, f = loss.jacobian(belief.mean), loss.outputs(belief.mean)
     solved = jax.vmap(jax.vmap(belief.precision.solve))(jacobian)
-    rows = lambda a: jax.vmap(jax.vmap(lambda one: tree.ravel(one)[0]))(a)
+    rows = lambda a: jax.vmap(jax.vmap(lambda draw: tree.ravel(draw)[0]))(a)
     V = jnp.einsum("bkd,bld->bkl", rows(jacobian), rows(solved))
     V = (V + jnp.swapaxes(V, 1, 2)) / 2.0
 

@@ -324,7 +324,7 @@ class Run:
             return settled
         return self.conclusion.posterior(state, self.history) if settled is None else None
 
-    def finish(self, held: Arrays | None) -> Fit:
+    def finish(self, held_out: Arrays | None) -> Fit:
         """Returns the result; draws are validated here by the held-out rows."""
         if self.saved is not None:
             self.saved.keep(self.state, self.history, self.best, now=True)
@@ -332,8 +332,8 @@ class Run:
         if self.interrupted and is_sampler and self.history.trace is None:
             raise KeyboardInterrupt  # a sampler in its warm-up has no draw to return
         result = self._result(self.state)
-        if is_sampler and held is not None:
-            self.history.validated(posterior_nll(result.posterior, held))
+        if is_sampler and held_out is not None:
+            self.history.validated(posterior_nll(result.posterior, held_out))
             result = replace(result, history=self.history.columns)
         return result
 

@@ -86,7 +86,7 @@ class Observation(Likelihood, ABC):
             y: targets, `[batch, ...]`.
         """
         y = y.astype(jnp.result_type(*jax.tree.leaves(statistics)))
-        return jax.vmap(lambda one: self.log_density(statistics, one))(y)
+        return jax.vmap(lambda row: self.log_density(statistics, row))(y)
 
     def log_prob_under(self, belief: Belief, y: Array) -> Array:
         r"""Returns \(\log p(y^* \mid D) = A(\lambda + t(y^*)) - A(\lambda) + \log h(y^*)\) in nats, `[batch]`.

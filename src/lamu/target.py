@@ -457,7 +457,7 @@ class Target(ABC):
         """
         if self.frozen is not None:
             free = jax.tree.map(
-                lambda held, leaf: leaf if held is None else None, self.frozen, params["network"], is_leaf=_is_none
+                lambda frozen, leaf: leaf if frozen is None else None, self.frozen, params["network"], is_leaf=_is_none
             )
             params = {**params, "network": free}
         return (params, state) if self.start is None else _copy(self.start, (params, state))

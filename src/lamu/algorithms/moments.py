@@ -360,12 +360,18 @@ def _without_share(belief: tuple[PyTree, ...], centre: Params, last: RowFactors,
 
 
 def _absorbed(
-    belief: tuple[PyTree, ...], known: PyTree, centre: Params, last: RowFactors, x: Array, target: Array, counts: Array
+    belief: tuple[PyTree, ...],
+    noise_variance: PyTree,
+    centre: Params,
+    last: RowFactors,
+    x: Array,
+    target: Array,
+    counts: Array,
 ) -> tuple[tuple[PyTree, ...], Array]:
     """Returns the belief after a row, and the row's log evidence before it, in nats and standardised units."""
     old_mean, old_variance, old_noise = belief
     mean, variance, noise = _without_share(belief, centre, last, counts)
-    expected = known if noise is None else noise.rate / (noise.shape - 1.0)
+    expected = noise_variance if noise is None else noise.rate / (noise.shape - 1.0)
 
     def log_evidence(mean: Params, variance: Params) -> tuple[Array, tuple[Array, Array]]:
         centre, spread = moments(mean, variance, x)

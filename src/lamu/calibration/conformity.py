@@ -324,10 +324,10 @@ def _predicted(posterior: Any, x: Inputs, samples: int, offset: Any) -> Any:
     return posterior.predict(x, samples=samples, **({} if offset is None else {"offset": offset}))
 
 
-def _require_once(held: Sequence[np.ndarray], members: int, count: int) -> None:
-    if len(held) != members:
-        raise ValueError(f"there are {members} members and {len(held)} sets of held rows; give one for each")
-    numbers = np.concatenate(held) if held else np.zeros(0, int)
+def _require_once(held_rows: Sequence[np.ndarray], members: int, count: int) -> None:
+    if len(held_rows) != members:
+        raise ValueError(f"there are {members} members and {len(held_rows)} sets of held rows; give one for each")
+    numbers = np.concatenate(held_rows) if held_rows else np.zeros(0, int)
     if numbers.size and (numbers.min() < 0 or numbers.max() >= count):
         raise ValueError(f"held has the row {int(numbers[np.argmax(abs(numbers))])}, and there are {count} rows")
     times = np.bincount(numbers, minlength=count)

@@ -40,8 +40,8 @@ def require_unseen(calibration: object, training: object) -> None:
         ValueError: 1 of 3 rows to calibrate on are rows of training too, the first one row 0; calibrate on others
     """
     ours, theirs = _prints(calibration), _prints(training)
-    known, counts = np.unique(theirs, return_counts=True)
-    shared = np.isin(ours, known)
+    seen, counts = np.unique(theirs, return_counts=True)
+    shared = np.isin(ours, seen)
     repeated = float(np.sum(counts[counts > 1]) / len(theirs))
     explained = len(ours) * repeated + 3 * math.sqrt(len(ours) * repeated * (1 - repeated))
     if shared.sum() > explained:

@@ -105,13 +105,13 @@ def halves(posterior: Posterior) -> tuple[Posterior, Posterior] | None:
     return of(slice(None, chains // 2)), of(slice(chains // 2, None))
 
 
-def show_closeness(found: dict[str, dict[str, float]], reference: str, words: list[str]) -> None:
+def show_closeness(distances: dict[str, dict[str, float]], reference: str, words: list[str]) -> None:
     """Prints how close each algorithm's predictions come to a reference's."""
-    if not found:
+    if not distances:
         show_line(f"nothing can be said of closeness: {reference} did not come to an end")
         return
-    measures = [name for name in MEASURES if name in next(iter(found.values()))]
-    lines = [(name, *(f"{figures[measure]:.4f}" for measure in measures)) for name, figures in found.items()]
+    measures = [name for name in MEASURES if name in next(iter(distances.values()))]
+    lines = [(name, *(f"{figures[measure]:.4f}" for measure in measures)) for name, figures in distances.items()]
     show_table(f"how close to {reference}", ("algorithm", *(MEASURES[name] for name in measures)), lines)
     show_line("all under the prior of the reference, whose own chains do not agree wholly with each other either")
     if words:

@@ -315,15 +315,15 @@ def way_of(runs: Runs, encoding: Encoding, likelihood: str | None, default: bool
     return runs
 
 
-def _of_runs(found: Any, fits: tuple[Any, ...], temperature: float, tried: Mapping[float, float]) -> Learned:
+def _of_runs(result: Any, fits: tuple[Any, ...], temperature: float, tried: Mapping[float, float]) -> Learned:
     # The loop returns an interrupted run; a folder with an incomplete fit would mislead.
     if any(run.interrupted for run in fits):
         raise KeyboardInterrupt
     return Learned(
-        posterior=found.posterior,
+        posterior=result.posterior,
         histories=tuple(run.history for run in fits),
         steps=sum(len(run.history["loss"]) for run in fits),
         temperature=temperature,
         temperatures=tried,
-        scales=found.scales,
+        scales=result.scales,
     )

@@ -135,8 +135,8 @@ def meanings(rows: Mapping[str, np.ndarray], weight: np.ndarray | None = None) -
             readings["ece"] = f"calibration error; {count} rows are too few to judge it"
         else:
             right = calibrated_gap(rows["ece"][:, 0], weight=weight)
-            found = estimates({"ece": rows["ece"]}, weight)["ece"]
-            readings["ece"] = f"{MEANING['ece']}; {verdict(found, right, count)}"
+            observed = estimates({"ece": rows["ece"]}, weight)["ece"]
+            readings["ece"] = f"{MEANING['ece']}; {verdict(observed, right, count)}"
     return readings
 
 

@@ -281,9 +281,9 @@ def parse(words: Sequence[str], recipe: Recipe) -> Options:
     return settings
 
 
-def whole_settings(settings: Sequence[str], known: Mapping[str, int], of: str) -> dict[str, int]:
+def whole_settings(settings: Sequence[str], defaults: Mapping[str, int], of: str) -> dict[str, int]:
     """Returns the integers of `--set`, with defaults for those not given."""
-    sizes = dict(known)
+    sizes = dict(defaults)
     for text in settings:
         name, _, value = text.partition("=")
         if name not in sizes:

@@ -53,7 +53,7 @@ def _independent(columns: Columns, train: np.ndarray, test: np.ndarray) -> np.nd
 
 def _negative_binomial(seen: np.ndarray, value: np.ndarray) -> np.ndarray:
     mean = seen.mean()
-    of = lambda log_theta, at: nbinom.logpmf(at, np.exp(log_theta), 1 / (1 + mean / np.exp(log_theta)))
+    of = lambda log_theta, counts: nbinom.logpmf(counts, np.exp(log_theta), 1 / (1 + mean / np.exp(log_theta)))
     best: Any = minimize_scalar(lambda log_theta: -of(log_theta, seen).sum(), bounds=(-5.0, 10.0), method="bounded")
     return of(best.x, value)
 
@@ -86,12 +86,14 @@ def _moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     for _ in range(_SWEEPS if holes.any() else 0):
         extra, before = np.zeros_like(covariance), covariance
         for number, missing in enumerate(patterns):
-            at, observed = np.flatnonzero(np.ravel(which) == number), ~missing
+            numbers, observed = np.flatnonzero(np.ravel(which) == number), ~missing
             if missing.any():
                 gain = np.linalg.solve(covariance[np.ix_(observed, observed)], covariance[np.ix_(observed, missing)])
-                filled[np.ix_(at, missing)] = mean[missing] + (rows[np.ix_(at, observed)] - mean[observed]) @ gain
+                filled[np.ix_(numbers, missing)] = (
+                    mean[missing] + (rows[np.ix_(numbers, observed)] - mean[observed]) @ gain
+                )
                 residual = covariance[np.ix_(missing, missing)] - covariance[np.ix_(missing, observed)] @ gain
-                extra[np.ix_(missing, missing)] += len(at) * residual
+                extra[np.ix_(missing, missing)] += len(numbers) * residual
         mean = filled.mean(axis=0)
         covariance = (filled - mean).T @ (filled - mean) / len(rows) + extra / len(rows) + least
         if np.abs(covariance - before).max() < _SETTLED:

@@ -329,8 +329,8 @@ def _days(source: Source, name: str, day_first: bool | None) -> np.ndarray:
         stamps = pd.to_datetime(values, utc=True)
     except (TypeError, ValueError) as error:
         raise _no_date(source, name, str(values.dropna().iloc[0])) from error
-    whole = stamps.dt.tz_localize(None).astype("datetime64[ns]").to_numpy()
-    return np.where(np.isnat(whole), np.nan, whole.astype(np.int64) / _DAY_IN_NANOSECONDS)
+    stamps_in_ns = stamps.dt.tz_localize(None).astype("datetime64[ns]").to_numpy()
+    return np.where(np.isnat(stamps_in_ns), np.nan, stamps_in_ns.astype(np.int64) / _DAY_IN_NANOSECONDS)
 
 
 def _stamp(source: Source, name: str, text: str, day_first: bool | None) -> float:

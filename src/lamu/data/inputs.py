@@ -345,22 +345,22 @@ def _coded(features: Features, levels: tuple[tuple[str, ...], ...]) -> tuple[np.
     return x, unknown
 
 
-def _unknown(name: str, features: Features, column: int, known: Sequence[str]) -> list[str]:
+def _unknown(name: str, features: Features, column: int, levels: Sequence[str]) -> list[str]:
     """Returns the note on levels of a column that are not in the training rows."""
-    new = _new_levels(features, column, known)
+    new = _new_levels(features, column, levels)
     if not new:
         return []
     return [
         f"the column {name!r} has values that training did not have: {counted(new, most=5)}; each is predicted as a "
-        f"new draw from the {len(known)} known values, with a wider interval"
+        f"new draw from the {len(levels)} known values, with a wider interval"
     ]
 
 
-def _new_levels(features: Features, column: int, known: Sequence[str]) -> list[tuple[str, int]]:
+def _new_levels(features: Features, column: int, levels: Sequence[str]) -> list[tuple[str, int]]:
     """Returns the unknown levels of a column, and how often each occurs."""
     values = features.values[:, column]
     present = values[~np.isnan(values)].astype(int)
     counts = np.bincount(present, minlength=len(features.levels[column]))
     return [
-        (level, int(count)) for level, count in zip(features.levels[column], counts, strict=True) if level not in known
+        (level, int(count)) for level, count in zip(features.levels[column], counts, strict=True) if level not in levels
     ]

@@ -125,8 +125,8 @@ def _told_apart(column: np.ndarray, spread: float, dtype: DTypeLike) -> bool:
 
 def _shown(value: float | int) -> str:
     """Returns a number as one would type it."""
-    whole = isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e15)
-    return quoted(int(value)) if whole else repr(float(value))
+    is_integer = isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e15)
+    return quoted(int(value)) if is_integer else repr(float(value))
 
 
 def unscaled(parts: Inputs, remedy: str) -> str:

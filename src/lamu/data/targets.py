@@ -81,7 +81,7 @@ def decide(source: Source, target: str, task: str | None) -> tuple[str, tuple[La
         raise DataError(
             f"the target {target!r} is {quoted(labels[0])} in every row, which leaves nothing to learn; choose another"
         )
-    whole = number and all(float(label).is_integer() for label in labels)
+    all_integers = number and all(float(label).is_integer() for label in labels)
     chosen, notes = task, ()
     if chosen is None:
         rare = number and count > 2 and _rarest(source[target]) == 1  # a class with one row can only be a count
@@ -94,7 +94,7 @@ def decide(source: Source, target: str, task: str | None) -> tuple[str, tuple[La
             )
         else:
             chosen = "binary" if count == 2 else "classes"
-        if whole and count <= MOST_CLASSES and not (count == 2 and chosen == "binary"):
+        if all_integers and count <= MOST_CLASSES and not (count == 2 and chosen == "binary"):
             other = "regression" if chosen == "classes" else "binary" if count == 2 else "classes"
             notes = (f"the target {target!r} has {count} whole values, taken as {chosen}; --task {other} overrides",)
     if chosen == "regression":
@@ -103,7 +103,7 @@ def decide(source: Source, target: str, task: str | None) -> tuple[str, tuple[La
         raise DataError(
             f"the target {target!r} has {count} distinct values and a binary task has two; take another task"
         )
-    if number and not whole:
+    if number and not all_integers:
         value = next(label for label in labels if not float(label).is_integer())
         raise DataError(f"the target {target!r} has the value {value!r}, which is no class; take regression")
     return chosen, tuple(int(label) for label in labels) if number else labels, notes
@@ -164,5 +164,5 @@ def _labels(values: pd.Series) -> tuple[Label, ...]:
     if kind(values) == "text" or hasattr(values, "cat"):
         return words(values).levels
     different = values.drop_duplicates().tolist()
-    whole = all(isinstance(value, int) for value in different)
-    return tuple(sorted(value if whole else float(value) for value in different))
+    all_integers = all(isinstance(value, int) for value in different)
+    return tuple(sorted(value if all_integers else float(value) for value in different))

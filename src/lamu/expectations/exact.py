@@ -144,7 +144,7 @@ class Exact(Expectation):
             raise TypeError(
                 f"Exact() needs a likelihood quadratic in the outputs, not {name}; use Quadrature() or MonteCarlo()"
             )
-        at = loss.gradient(belief.mean, key)
+        point = loss.gradient(belief.mean, key)
         precision = belief.precision.factored()
 
         def spread(rest: Params) -> tuple[Array, PyTree]:
@@ -153,7 +153,9 @@ class Exact(Expectation):
 
         # H depends on the dispersions, and so does the contribution of the spread of θ to the loss.
         (extra, matrix), extra_rest = jax.value_and_grad(spread, has_aux=True)(loss.rest)
-        return Evaluation(at.value + extra, at.coordinates, tree.add(at.rest, extra_rest), matrix, at.network_state)
+        return Evaluation(
+            point.value + extra, point.coordinates, tree.add(point.rest, extra_rest), matrix, point.network_state
+        )
 
 
 @record

@@ -71,8 +71,8 @@ def inverse_fisher(belief: ExponentialFamily) -> Callable[[Statistics], Statisti
 
     def fisher(*leaves: Array) -> Array:
         vector, unravel = ravel_pytree(leaves)
-        pack = lambda at: unravel(at) if several else unravel(at)[0]
-        return jax.hessian(lambda at: family.partition(pack(at), natural.given))(vector)
+        pack = lambda flat: unravel(flat) if several else unravel(flat)[0]
+        return jax.hessian(lambda flat: family.partition(pack(flat), natural.given))(vector)
 
     inverses = [_inverse(jax.vmap(fisher)(*_members(group, family.events)), family.events) for group in groups]
 

@@ -144,16 +144,19 @@ class WorstCaseOfDraws(FenchelRelaxation):
         return draw
 
 
-def _with_prior(at: Evaluation, loss: BatchLoss, mean: Params, structure: Any) -> Evaluation:
+def _with_prior(evaluation: Evaluation, loss: BatchLoss, mean: Params, structure: Any) -> Evaluation:
     if not loss.has_prior:
-        return at
+        return evaluation
     value, gradient = loss.prior(mean)
-    matrix = at.curvature
+    matrix = evaluation.curvature
     if matrix is not None:
         diagonal: Any = loss.prior_curvature(mean)
         matrix = jax.tree.map(jnp.add, matrix, structure.from_diagonal(diagonal))
     return replace(
-        at, value=at.value + value.astype(at.value.dtype), gradient=tree.add(at.gradient, gradient), curvature=matrix
+        evaluation,
+        value=evaluation.value + value.astype(evaluation.value.dtype),
+        gradient=tree.add(evaluation.gradient, gradient),
+        curvature=matrix,
     )
 
 

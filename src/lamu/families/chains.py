@@ -279,8 +279,8 @@ class GaussianChain(SeriesFamily):
                 root = jnp.linalg.cholesky(Q)
                 whitened = solve_triangular(root, jnp.concatenate([C.T, g[:, None]], axis=1), lower=True)
                 W, w = whitened[:, :-1], whitened[:, -1]
-                found = h + W.T @ w, _above_rounding(P - W.T @ W, P)
-                return found, found
+                message = h + W.T @ w, _above_rounding(P - W.T @ W, P)
+                return message, message
 
             last = h[-1], P[-1]
             _, (g, Q) = jax.lax.scan(step, last, (h[:-1], P[:-1], C), reverse=True)
@@ -402,10 +402,10 @@ def _identities(like: Array) -> Array:
     return jnp.broadcast_to(jnp.eye(like.shape[-1], dtype=like.dtype), like.shape)
 
 
-def _above_rounding(remaining: Array, whole: Array) -> Array:
+def _above_rounding(remaining: Array, precision: Array) -> Array:
     """Returns a precision whose diagonal is at least the rounding error of the difference."""
     # A diffuse start under a series without observations is the difference of two precisions that agree in all digits.
-    least = 4 * jnp.finfo(whole.dtype).eps * jnp.diagonal(whole)
+    least = 4 * jnp.finfo(precision.dtype).eps * jnp.diagonal(precision)
     return remaining + jnp.diag(jax.lax.stop_gradient(jnp.maximum(least - jnp.diagonal(remaining), 0.0)))
 
 

@@ -178,26 +178,26 @@ def _member(family: type[ExponentialFamily], components: tuple[Array, ...]) -> t
     def search(residual: Callable[[Array], Array], start: Array) -> Array:
         target = gradient(start) - residual(start)
 
-        def step(at: _Search) -> _Search:
-            belief = family.from_natural(unravel(at.natural), ())
-            tried = ravel_pytree(belief.retract(unravel(at.direction), at.rate).to_natural())[0]
+        def step(state: _Search) -> _Search:
+            belief = family.from_natural(unravel(state.natural), ())
+            tried = ravel_pytree(belief.retract(unravel(state.direction), state.rate).to_natural())[0]
             value = A(tried) - tried @ target
-            slack = tolerance * (1.0 + jnp.abs(at.value))
-            falls = value <= at.value - 1e-4 * at.rate * at.slope + jnp.where(jnp.isfinite(slack), slack, 0.0)
+            slack = tolerance * (1.0 + jnp.abs(state.value))
+            falls = value <= state.value - 1e-4 * state.rate * state.slope + jnp.where(jnp.isfinite(slack), slack, 0.0)
             downhill = target - gradient(tried)
             direction = jnp.linalg.solve(jax.hessian(A)(tried), downhill)
-            moved = _Search(at.taken, tried, value, direction, downhill @ direction, jnp.ones_like(at.rate))
-            shortened = at._replace(rate=at.rate / 2.0)
+            moved = _Search(state.taken, tried, value, direction, downhill @ direction, jnp.ones_like(state.rate))
+            shortened = state._replace(rate=state.rate / 2.0)
             chosen = jax.tree.map(lambda new, old: jnp.where(falls, new, old), moved, shortened)
-            return chosen._replace(taken=at.taken + 1)
+            return chosen._replace(taken=state.taken + 1)
 
-        def searching(at: _Search) -> Array:
-            far = jnp.any(jnp.abs(at.direction) > tolerance * (1.0 + jnp.abs(at.natural)))
-            return (at.taken < STEPS) & (far | (at.taken == 0)) & (at.rate > 1e-9)
+        def searching(state: _Search) -> Array:
+            far = jnp.any(jnp.abs(state.direction) > tolerance * (1.0 + jnp.abs(state.natural)))
+            return (state.taken < STEPS) & (far | (state.taken == 0)) & (state.rate > 1e-9)
 
         nowhere = jnp.zeros_like(start)
-        infinity, one = jnp.full((), jnp.inf, start.dtype), jnp.ones((), start.dtype)
-        first = _Search(jnp.zeros((), jnp.int32), start, infinity, nowhere, 0.0 * one, one)
+        infinity, unit = jnp.full((), jnp.inf, start.dtype), jnp.ones((), start.dtype)
+        first = _Search(jnp.zeros((), jnp.int32), start, infinity, nowhere, 0.0 * unit, unit)
         end = jax.lax.while_loop(searching, step, first)
         solved = jnp.all(
             jnp.abs(end.direction) <= jnp.maximum(jnp.sqrt(tolerance), 1e-4) * (1.0 + jnp.abs(end.natural))
@@ -219,7 +219,7 @@ def increasing_root(function: Callable[[Array], Array], target: Array, low: floa
     # A NaN target is skipped: it marks a shape that is known without a search.
 
     def search(excess: Callable[[Array], Array], start: Array) -> Array:
-        end = lambda at: jnp.where(jnp.isnan(start), jnp.zeros_like(start), jnp.full_like(start, at))
+        end = lambda end_value: jnp.where(jnp.isnan(start), jnp.zeros_like(start), jnp.full_like(start, end_value))
         return bisect_closely(lambda t: excess(t) < 0, (end(low), end(high)), 64)
 
     def divide(linear: Callable[[Array], Array], right: Array) -> Array:
@@ -415,8 +415,8 @@ class ExponentialFamily(IndependentDraws, abc.ABC):
         natural, d = self.natural(), values_of(direction)
         if self.unbounded:
             return self.with_natural(tree.add(natural.values, d, rate))
-        at = lambda values: _fields(type(self).from_natural(values, natural.given))
-        fields, tangent = jax.jvp(at, (natural.values,), (d,))
+        fields_of = lambda values: _fields(type(self).from_natural(values, natural.given))
+        fields, tangent = jax.jvp(fields_of, (natural.values,), (d,))
         moved = {
             name: jax.tree.map(
                 lambda s, v, domain=domain: domain.retract(s, v, rate, self), fields[name], tangent[name]
@@ -491,9 +491,9 @@ class TextbookFamily(ExponentialFamily):
 
     @classmethod
     def _of(cls, parameters: Callable[..., PyTree], values: Statistics) -> Belief:
-        made = leafwise(parameters, len(cls.domains), *components(cls, values))
+        belief = leafwise(parameters, len(cls.domains), *components(cls, values))
         family = cast(Any, cls)
-        return family(*made) if len(cls.domains) > 1 else family(made)
+        return family(*belief) if len(cls.domains) > 1 else family(belief)
 
 
 @record
@@ -645,8 +645,8 @@ def _same_structure(trees: list[Params]) -> list[Params]:
     single = jax.tree.structure(0)
     structure = next((s for s in map(jax.tree.structure, trees) if s != single), single)
     return [
-        jax.tree.unflatten(structure, [whole] * structure.num_leaves) if jax.tree.structure(whole) == single else whole
-        for whole in trees
+        jax.tree.unflatten(structure, [value] * structure.num_leaves) if jax.tree.structure(value) == single else value
+        for value in trees
     ]
 
 

@@ -175,8 +175,8 @@ class MultivariateNormal(ExponentialFamily):
         if not isinstance(other, MultivariateNormal):
             return super().kl(other)
 
-        def leaf(m: Array, S: Array, at: Array, P: Array) -> Array:
-            away = m - at
+        def leaf(m: Array, S: Array, mean: Array, P: Array) -> Array:
+            away = m - mean
             trace = jnp.sum(_inverse(S) * P, axis=(-2, -1))
             quadratic = jnp.sum(away * product(P, away), axis=-1)
             return (trace + quadratic - m.shape[-1] + _logdet(S) - _logdet(P)) / 2.0

@@ -296,9 +296,9 @@ def log_between(lower: Tails, upper: Tails, log_density: Callable[[Array], Array
     a, b = ends
     half = 0.5 * jnp.where(narrow, b - a, 1.0)
     # For a wide interval the density is evaluated only at one end, where it is finite.
-    at = lambda share, log_weight: log_density(jnp.where(narrow, a + share * (b - a), b)) + log_weight
+    log_term = lambda share, log_weight: log_density(jnp.where(narrow, a + share * (b - a), b)) + log_weight
     shares, log_weights = 0.5 * (1.0 + _NODES), np.log(_WEIGHTS)
-    densities = jax.vmap(at)(jnp.asarray(shares, ratio.dtype), jnp.asarray(log_weights, ratio.dtype))
+    densities = jax.vmap(log_term)(jnp.asarray(shares, ratio.dtype), jnp.asarray(log_weights, ratio.dtype))
     return jnp.where(narrow, logsumexp(densities, axis=0) + jnp.log(half), wide)
 
 

@@ -57,7 +57,7 @@ def chains_of_rows(
     first: Any = 0,
 ) -> Any:
     """Returns what `kept` makes of every sweep of a chain a row, `[rows, draws, ...]`; exact draws of closed forms."""
-    at, dtype = Environment(dict(statistics)), dtype_of(statistics)
+    environment, dtype = Environment(dict(statistics)), dtype_of(statistics)
     sites, local = in_dtype(graph.in_rows, dtype), graph.local or {}
     corrected = all(each.has_density for each in local.values())
 
@@ -69,17 +69,17 @@ def chains_of_rows(
         holes = {n: part for n, part in data.items() if isinstance(part, Incomplete) and n not in latents}
 
         def filled(row: Row, values: dict[str, Any], key: RandomKey) -> dict[str, Any]:
-            environment, new = with_values(row, values).environment(at, {}), {}
+            row_environment, new = with_values(row, values).environment(environment, {}), {}
             for number, (name, part) in enumerate(holes.items()):
                 site = next(site for site in sites if site.name == name)
-                y = drawn_site(site, environment, jax.random.fold_in(key, number), part)
+                y = drawn_site(site, row_environment, jax.random.fold_in(key, number), part)
                 y = jnp.argmax(y, axis=-1) if site.kind is Categories else jnp.reshape(y, jnp.shape(part.value))
                 y = y.astype(part.value.dtype)
                 new[name] = jnp.where(part.observed, part.value, y)
             return new
 
         def log_weight(row: Row, values: dict[str, Any], log_q: Array) -> Array:
-            return with_values(row, values).log_joint(at, {}) - log_q
+            return with_values(row, values).log_joint(environment, {}) - log_q
 
         bare = row_of(data)
         moving = real_latents(local, bare) if corrected else ()
@@ -87,7 +87,7 @@ def chains_of_rows(
         def along(values: dict[str, Any], log_step: Array, key: RandomKey) -> tuple[dict[str, Any], Array]:
             others = with_values(bare, {name: part for name, part in values.items() if name not in moving})
             start = {name: values[name] for name in moving}
-            log_density = lambda start: with_values(others, start).log_joint(at, {})
+            log_density = lambda start: with_values(others, start).log_joint(environment, {})
             end, chance = trajectory(log_density, start, log_step, key)
             return {**values, **end}, chance
 
@@ -95,12 +95,12 @@ def chains_of_rows(
             missing, values, log_step = state
             row = row_of({**data, **missing})
             of_draw, of_choice, of_rest, of_path = jax.random.split(key, 4)
-            new, log_q = drawn_latents(local, row, at, of_draw)
+            new, log_q = drawn_latents(local, row, environment, of_draw)
             accepted = _finite(new)
             if corrected:
                 proposal_weight = log_weight(row, new, log_q)
                 current_weight = log_weight(
-                    row, values, log_proposal(local, row, at, jax.random.clone(of_draw), values)
+                    row, values, log_proposal(local, row, environment, jax.random.clone(of_draw), values)
                 )
                 undefined = jnp.isnan(current_weight) | (
                     current_weight == -jnp.inf
@@ -119,18 +119,18 @@ def chains_of_rows(
         def keep(state: State, key: RandomKey) -> Any:
             missing, values, _ = state
             row = row_of({**data, **missing})
-            return kept(row, with_values(row, values).environment(at, {}), missing, values, holes, key)
+            return kept(row, with_values(row, values).environment(environment, {}), missing, values, holes, key)
 
         def independent(number: Array) -> Any:
             of_draw, of_rest = jax.random.split(jax.random.fold_in(key, number))
-            values, _ = drawn_latents(local, bare, at, of_draw)
+            values, _ = drawn_latents(local, bare, environment, of_draw)
             return keep((filled(bare, values, of_rest), values, None), jax.random.clone(of_rest))
 
         if not bare.coupled and not any(name in local and local[name].random for name in latents):
             return jax.lax.map(independent, jnp.arange(draws))  # exact samples of p(z | observations)
 
         of_start, of_fill, of_sweeps = jax.random.split(key, 3)
-        values, _ = drawn_latents(local, bare, at, of_start)
+        values, _ = drawn_latents(local, bare, environment, of_start)
         state = (filled(bare, values, of_fill), values, jnp.log(jnp.asarray(FIRST_STEP, dtype)))
 
         def step(state: State, number: Array) -> tuple[Any, None]:
@@ -150,29 +150,31 @@ def chains_of_rows(
 
 
 def drawn_latents(
-    local: Mapping[str, Local], row: Row, at: Environment, key: RandomKey
+    local: Mapping[str, Local], row: Row, environment: Environment, key: RandomKey
 ) -> tuple[dict[str, Any], Array]:
     """Returns samples of all latents of a row from their locals' beliefs, and their log q in nats."""
-    return _along(local, row, at, key, lambda proposal, key: proposal.draw(key))
+    return _along(local, row, environment, key, lambda proposal, key: proposal.draw(key))
 
 
 def log_proposal(
-    local: Mapping[str, Local], row: Row, at: Environment, key: RandomKey, values: Mapping[str, Any]
+    local: Mapping[str, Local], row: Row, environment: Environment, key: RandomKey, values: Mapping[str, Any]
 ) -> Array:
     """Returns log q of given values of all latents in nats."""
     own = lambda proposal: {name: values[name] for name in proposal.names}
-    return _along(local, row, at, key, lambda proposal, key: (own(proposal), proposal.log_prob(own(proposal))))[1]
+    return _along(
+        local, row, environment, key, lambda proposal, key: (own(proposal), proposal.log_prob(own(proposal)))
+    )[1]
 
 
 def _along(
-    local: Any, row: Row, at: Environment, key: RandomKey, take: Callable[[Proposal, RandomKey], Any]
+    local: Any, row: Row, environment: Environment, key: RandomKey, take: Callable[[Proposal, RandomKey], Any]
 ) -> tuple[dict[str, Any], Array]:
-    values, total = {}, jnp.zeros((), dtype_of(at, row.known))
+    values, total = {}, jnp.zeros((), dtype_of(environment, row.known))
     while row.latent:
         of_proposal, of_draw, key = jax.random.split(key, 3)
         name, first, others = first_local(local, row)
-        own = at.statistics.get("local", {}).get(name, {})
-        proposal = first.proposal(name, own, row, at, of_proposal, partial(marginalise, others))
+        own = environment.statistics.get("local", {}).get(name, {})
+        proposal = first.proposal(name, own, row, environment, of_proposal, partial(marginalise, others))
         with lenient():
             new, log_q = take(proposal, of_draw)
         values, total, row = {**values, **new}, total + log_q, with_values(row, new)
@@ -196,24 +198,24 @@ def ancestral(
     graph: Any, statistics: Mapping[str, Any], key: RandomKey, leaves: Container[str] = ()
 ) -> tuple[dict[str, Any], Environment]:
     """Returns a sample of every variable of a new row except the leaves, in program order, and all statistics."""
-    at, values = Environment(dict(statistics)), {}
+    environment, values = Environment(dict(statistics)), {}
     for number, site in enumerate(in_dtype(graph.in_rows, dtype_of(statistics))):
         if site.name in leaves:
             continue
-        values[site.name] = drawn_site(site, at, jax.random.fold_in(key, number))
+        values[site.name] = drawn_site(site, environment, jax.random.fold_in(key, number))
         with lenient():
             new_statistics = {} if isinstance(site.factor, Potential) else {site.name: site.kind.of(values[site.name])}
-        at = at.having(new_statistics)
-    return values, at
+        environment = environment.having(new_statistics)
+    return values, environment
 
 
-def drawn_site(site: GraphSite, at: Environment, key: RandomKey, part: Incomplete | None = None) -> Array:
+def drawn_site(site: GraphSite, environment: Environment, key: RandomKey, part: Incomplete | None = None) -> Array:
     """Returns a sample of a row's variable given its parents and its own observed entries."""
     if isinstance(site.factor, Potential | LearnedPrior):
-        return site.factor.sample(key, at)
+        return site.factor.sample(key, environment)
     if site.factor.fills:
         if part is not None:
-            return site.factor.filled(key, part.value, at, part.observed)
-        nothing = jnp.zeros(shape_of(site, at))
-        return site.factor.filled(key, nothing, at, nothing > 0)
-    return own_natural(site, at).belief().sample(key)
+            return site.factor.filled(key, part.value, environment, part.observed)
+        nothing = jnp.zeros(shape_of(site, environment))
+        return site.factor.filled(key, nothing, environment, nothing > 0)
+    return own_natural(site, environment).belief().sample(key)

@@ -89,52 +89,53 @@ class CircuitFactor(Factor):
         # The D entries.
         return (self.chance.shape or ())[:-1]
 
-    def predicted(self, at: Environment) -> tuple[Array, Array]:
+    def predicted(self, environment: Environment) -> tuple[Array, Array]:
         zeros = jnp.zeros(self.shape)
-        return self.completed(Observed(zeros), at, zeros > 0)
+        return self.completed(Observed(zeros), environment, zeros > 0)
 
-    def completed(self, x: Inputs, at: Environment, observed: Any) -> tuple[Array, Array]:
+    def completed(self, x: Inputs, environment: Environment, observed: Any) -> tuple[Array, Array]:
         # Returns the probability of a one in each missing entry, given the others.
         def log_odds(entry: Array) -> Array:
-            one, zero = (
-                self.log_density(Observed(jnp.where(entry, value, x.value)), at, observed | entry) for value in (1, 0)
+            log_one, zero = (
+                self.log_density(Observed(jnp.where(entry, value, x.value)), environment, observed | entry)
+                for value in (1, 0)
             )
-            return one - zero
+            return log_one - zero
 
-        chance = jax.nn.sigmoid(jax.vmap(log_odds)(jnp.eye(len(observed), dtype=bool)) / at.temperature)
+        chance = jax.nn.sigmoid(jax.vmap(log_odds)(jnp.eye(len(observed), dtype=bool)) / environment.temperature)
         return chance, chance * (1.0 - chance)
 
-    def drawn_log_odds(self, key: RandomKey, x: Inputs, at: Environment, observed: Any) -> Array:
+    def drawn_log_odds(self, key: RandomKey, x: Inputs, environment: Environment, observed: Any) -> Array:
         """Returns the log odds of every entry given a sample of the categories of all sums, from the root down."""
         # Given the categories, entries are independent. Observed entries inform the categories.
         choice = jnp.zeros(1, int)
-        for number, terms in enumerate(reversed(self._upwards(x, at, observed)[1])):
+        for number, terms in enumerate(reversed(self._upwards(x, environment, observed)[1])):
             own = jax.random.fold_in(key, number)
             pairs = jnp.arange(len(terms))
             below = jnp.repeat(jax.random.categorical(own, terms[pairs, choice[: len(terms)]]), 2)
             choice = jnp.concatenate([below, choice[len(terms) :]])
-        p, entries = self.chance.of_kind(Chance, at), jnp.arange(len(choice))
-        return (p.log - p.log_complement)[entries, choice] / at.temperature
+        p, entries = self.chance.of_kind(Chance, environment), jnp.arange(len(choice))
+        return (p.log - p.log_complement)[entries, choice] / environment.temperature
 
-    def filled(self, key: RandomKey, value: Array, at: Environment, observed: Array) -> Array:
+    def filled(self, key: RandomKey, value: Array, environment: Environment, observed: Array) -> Array:
         # Samples the categories of all sums, and then the missing entries.
         of_sums, of_entries = jax.random.split(key)
-        chance = jax.nn.sigmoid(self.drawn_log_odds(of_sums, Observed(value), at, observed))
+        chance = jax.nn.sigmoid(self.drawn_log_odds(of_sums, Observed(value), environment, observed))
         return jnp.where(observed, value, jax.random.bernoulli(of_entries, chance).astype(value.dtype))
 
-    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
         # Returns the log probability of the row, or its bound.
-        return at.temperature * self._upwards(x, at, observed)[0]
+        return environment.temperature * self._upwards(x, environment, observed)[0]
 
-    def _upwards(self, x: Inputs, at: Environment, observed: Any) -> tuple[Array, list[Array]]:
+    def _upwards(self, x: Inputs, environment: Environment, observed: Any) -> tuple[Array, list[Array]]:
         """Returns the root, and the terms of every level's sums, `[pairs, sums, K]`."""
-        p, T = self.chance.of_kind(Chance, at), at.temperature
-        one = jnp.asarray(x.value, p.log.dtype)[:, None]
-        leaves = one * p.log + (1.0 - one) * p.log_complement
+        p, T = self.chance.of_kind(Chance, environment), environment.temperature
+        ones = jnp.asarray(x.value, p.log.dtype)[:, None]
+        leaves = ones * p.log + (1.0 - ones) * p.log_complement
         value = leaves if observed is None else jnp.where(observed[:, None], leaves, jnp.zeros_like(leaves))
         value, summed = value / T, []
         for weight in self.weights:
-            log = weight.of_kind(Probabilities, at).log
+            log = weight.of_kind(Probabilities, environment).log
             pairs = len(log)
             products = value[0 : 2 * pairs : 2] + value[1 : 2 * pairs : 2]
             terms = log / T + products[:, None, :]

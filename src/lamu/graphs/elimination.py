@@ -153,7 +153,7 @@ class Local(ABC):
     counts: bool | Any = False
     given: tuple[str, ...] | Any = ()
 
-    def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
+    def init(self, key: RandomKey, name: str, row: Row, environment: Environment) -> Params:
         """Returns the local's own parameters, at `params["network"]["local"][name]`; none by default.
 
         They have no prior, and belong in a block of an optimiser.
@@ -162,9 +162,9 @@ class Local(ABC):
             key: a random key.
             name: the latent.
             row: a row, for shapes.
-            at: the statistics of shared variables.
+            environment: the statistics of shared variables.
         """
-        del key, name, row, at
+        del key, name, row, environment
         return {}
 
     def importance_weighted(self) -> Local:
@@ -177,23 +177,27 @@ class Local(ABC):
         """
         return self
 
-    def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
+    def proposal(self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest) -> Proposal:
         """Returns the local's belief about its latent, for sampling; from λ by default. Arguments of `marginalise`.
 
         It depends only on the row and the key, not on a value of the latent.
         """
-        return ProductProposal({name: self.marginalise(name, own, row, at, key, rest)[1][name].belief()})
+        return ProductProposal({name: self.marginalise(name, own, row, environment, key, rest)[1][name].belief()})
 
-    def unit_divergences(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Array | None:
+    def unit_divergences(
+        self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest
+    ) -> Array | None:
         r"""Returns \(KL(q(z_j \mid y) \,\|\, p(z_j))\) of every unit of the latent in nats, `[units]`.
 
         None if it has no closed form by units, as by default. Arguments as of `marginalise`.
         """
-        del name, own, row, at, key, rest
+        del name, own, row, environment, key, rest
         return None
 
     @abstractmethod
-    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(
+        self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest
+    ) -> Eliminated:
         """Returns the row's log density, or a bound of it, in nats, and λ of every eliminated latent, by name.
 
         With `at.values_only` only the bound is needed, and λ may be left out.
@@ -204,7 +208,7 @@ class Local(ABC):
             row: the row: `row.known` has the statistics of observed variables, `row.data` the raw values,
                 `row.observed` which entries are observed, if some are missing; `row.given(name, value)` is the row with
                 a value for the latent.
-            at: the statistics of shared variables.
+            environment: the statistics of shared variables.
             key: a random key of the row, to be split between the local's samples and `rest`; None without samples.
             rest: eliminates the other latents of a row, a function of row, statistics and key with the same result.
         """
@@ -220,14 +224,16 @@ class ExactElimination(Local):
         ExactElimination()
     """
 
-    def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
+    def proposal(self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest) -> Proposal:
         """Returns the exact posterior of all latents."""
-        natural = self.marginalise(name, own, row, at, key, rest)[1]
+        natural = self.marginalise(name, own, row, environment, key, rest)[1]
         return ProductProposal({name: part.belief() for name, part in natural.items()})
 
-    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(
+        self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest
+    ) -> Eliminated:
         """Returns the log density, exact at T(θ), and λ of every latent: all are eliminated at once."""
-        value, slopes = jax.value_and_grad(lambda latent: row.log_joint(at, latent))(row.zeros(at))
+        value, slopes = jax.value_and_grad(lambda latent: row.log_joint(environment, latent))(row.zeros(environment))
         natural = _tied(tree.scale(slopes, 1.0 / row.temperature), row)
         with lenient():
             bound: Any = sum((part.log_partition() for part in natural.values()), value / row.temperature)
@@ -263,39 +269,41 @@ class Coordinate(Local):
         if self.sweeps < 1:
             raise ValueError(f"sweeps={self.sweeps!r} update nothing; ask for at least one")
 
-    def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
+    def proposal(self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest) -> Proposal:
         """Returns the converged beliefs about all latents."""
-        return ProductProposal({name: part.belief() for name, part in self.settled(row, at).items()})
+        return ProductProposal({name: part.belief() for name, part in self.settled(row, environment).items()})
 
-    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(
+        self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest
+    ) -> Eliminated:
         """Returns the bound, and λ of every latent, by coordinate ascent.
 
         Raises:
             TypeError: for a latent on which a network or a likelihood depends, whose best belief has no closed form.
         """
-        natural = self.settled(row, at)
-        return bound_at(natural, row, at), natural
+        natural = self.settled(row, environment)
+        return bound_at(natural, row, environment), natural
 
-    def settled(self, row: Row, at: Environment) -> dict[str, Any]:
+    def settled(self, row: Row, environment: Environment) -> dict[str, Any]:
         """Returns the converged λ of every latent, without a gradient.
 
         Args:
             row: the row.
-            at: the statistics of shared variables.
+            environment: the statistics of shared variables.
 
         Raises:
             TypeError: for a latent on which a network or a likelihood depends, whose best belief has no closed form.
         """
         _require_closed(row)
-        at, row = jax.lax.stop_gradient((at, row))
-        row = row.evaluated(at)
+        environment, row = jax.lax.stop_gradient((environment, row))
+        row = row.evaluated(environment)
 
         def updated(natural: dict[str, Any], moments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
             for site in row.latent:
                 others = dict(moments)
-                slope = jax.grad(lambda own, name=site.name, rest=others: row.log_joint(at, {**rest, name: own}))(
-                    moments[site.name]
-                )
+                slope = jax.grad(
+                    lambda own, name=site.name, rest=others: row.log_joint(environment, {**rest, name: own})
+                )(moments[site.name])
                 tied = _tied({site.name: tree.scale(slope, 1.0 / row.temperature)}, row)[site.name]
                 natural = {**natural, site.name: tied}
                 moments = {**moments, site.name: site.kind.under(tied.belief())}
@@ -311,27 +319,29 @@ class Coordinate(Local):
             change = jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b) / (1.0 + jnp.abs(b))), new, natural)
             return count + 1, new, moments, jnp.max(jnp.stack(jax.tree.leaves(change)))
 
-        natural, moments = self._first(row, at)
+        natural, moments = self._first(row, environment)
         change = jnp.full((), jnp.inf, jnp.result_type(jax.tree.leaves(natural)[0]))
         return jax.lax.while_loop(going, once, (jnp.zeros((), jnp.int32), natural, moments, change))[1]
 
     @staticmethod
-    def _first(row: Row, at: Environment) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _first(row: Row, environment: Environment) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns λ and moments of the latents at their own priors, one after the other."""
-        natural, moments, zeros, dtype = {}, {}, row.zeros(at), dtype_of(at, row.known)
+        natural, moments, zeros, dtype = {}, {}, row.zeros(environment), dtype_of(environment, row.known)
         for site in row.latent:
-            one = own_natural(site, row.environment(at, {**zeros, **moments}), dtype, row.temperature)
-            natural[site.name] = _tied({site.name: one}, row)[site.name]
+            natural_of_site = own_natural(
+                site, row.environment(environment, {**zeros, **moments}), dtype, row.temperature
+            )
+            natural[site.name] = _tied({site.name: natural_of_site}, row)[site.name]
             moments[site.name] = site.kind.under(natural[site.name].belief())
         return natural, moments
 
 
-def bound_at(natural: dict[str, Any], row: Row, at: Environment) -> Array:
+def bound_at(natural: dict[str, Any], row: Row, environment: Environment) -> Array:
     r"""Returns the row's bound in nats at beliefs about all of its latents, \(\tfrac1T E_q[\log p] + H(q)\)."""
     moments = {site.name: site.kind.under(natural[site.name].belief()) for site in row.latent}
     with lenient():
         entropy = sum((part.log_partition() for part in natural.values()), -tree.dot(natural, moments))
-        return row.log_joint(at, moments) / row.temperature + entropy
+        return row.log_joint(environment, moments) / row.temperature + entropy
 
 
 def _require_closed(row: Row) -> None:
@@ -362,24 +372,24 @@ def _tied(natural: dict[str, Any], row: Row) -> dict[str, Any]:
 
 
 def marginalise(
-    local: Mapping[str, Local], row: Row, at: Environment, key: Any, natural: dict[str, Any] | None = None
+    local: Mapping[str, Local], row: Row, environment: Environment, key: Any, natural: dict[str, Any] | None = None
 ) -> Eliminated:
     """Returns the row's log density or bound in nats, and λ of every latent by name."""
     # The locals named in the program come first, in the order of the program, each after those that it is
     # given, and leave the remaining latents to the next; the last is exact if those do not meet, and otherwise
     # coordinate ascent.
     if natural:
-        return bound_at(natural, row, at), natural
+        return bound_at(natural, row, environment), natural
     name, first, others = first_local(local, row)
-    own = at.statistics.get("local", {}).get(name, {})
-    return first.marginalise(name, own, row, at, key, partial(marginalise, others))
+    own = environment.statistics.get("local", {}).get(name, {})
+    return first.marginalise(name, own, row, environment, key, partial(marginalise, others))
 
 
-def settled(local: Mapping[str, Local], row: Row, at: Environment) -> dict[str, Any]:
+def settled(local: Mapping[str, Local], row: Row, environment: Environment) -> dict[str, Any]:
     """Returns λ of a row's latents if coordinate ascent comes first; empty if another local comes first."""
     # No gradient passes this iteration, so that it can run over all rows before `marginalise`, and in other blocks.
     _, first, _ = first_local(local, row)
-    return first.settled(row, at) if isinstance(first, Coordinate) else {}
+    return first.settled(row, environment) if isinstance(first, Coordinate) else {}
 
 
 def first_local(local: Mapping[str, Local], row: Row) -> tuple[str, Local, dict[str, Local]]:

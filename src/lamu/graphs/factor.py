@@ -72,21 +72,21 @@ class Factor(ABC):
         return common_shape(vars(self).values())
 
     @abstractmethod
-    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
         """Returns log p(x | arguments) in nats, a scalar: exact at T(θ), expected at μ.
 
         Args:
             x: the statistics of x.
-            at: the statistics of the arguments.
+            environment: the statistics of the arguments.
             observed: whether each entry is observed, of the shape of x; None if all are.
         """
 
-    def entry_densities(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+    def entry_densities(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
         """Returns the log densities of the entries of x, whose sum is `log_density`, for a factor that is `by_entry`.
 
         Args:
             x: the statistics of x.
-            at: the statistics of the arguments.
+            environment: the statistics of the arguments.
             observed: whether each entry is observed; None if all are.
         """
         raise NotImplementedError(f"{type(self).__name__} has no densities of its entries")
@@ -106,36 +106,38 @@ class Factor(ABC):
         picks = {name: axes for part in arguments for name, axes in part.picks.items()}
         return frozenset(name for name, axes in picks.items() if self.by_entry or not axes)
 
-    def mixed_log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+    def mixed_log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
         """Returns the log density, averaged over the categories of `mixed_over`. Arguments as of `log_density`."""
         names = self.mixed_over(observed is not None)
         if not names:
-            return self.log_density(x, at, observed)
-        series = any(at.statistics[name].probabilities.ndim > 1 for name in names if name in at.statistics)
+            return self.log_density(x, environment, observed)
+        series = any(
+            environment.statistics[name].probabilities.ndim > 1 for name in names if name in environment.statistics
+        )
         density = self.entry_densities if series else self.log_density
-        return jnp.sum(averaged(lambda at: density(x, at, observed), names, at))
+        return jnp.sum(averaged(lambda environment: density(x, environment, observed), names, environment))
 
     def at_values(self) -> Factor:
         """Returns the factor for arguments with known values, at T(θ)."""
         return self
 
-    def prepared(self, at: Environment) -> Factor:
+    def prepared(self, environment: Environment) -> Factor:
         """Returns the factor with everything precomputed that is the same for all rows.
 
         Args:
-            at: the statistics of shared variables.
+            environment: the statistics of shared variables.
         """
-        del at
+        del environment
         return self
 
-    def evaluated(self, x: Inputs, at: Environment) -> Factor:
+    def evaluated(self, x: Inputs, environment: Environment) -> Factor:
         """Returns the factor with everything precomputed that does not depend on a row's latents, for their iteration.
 
         Args:
             x: the statistics of x.
-            at: the statistics of known or shared variables.
+            environment: the statistics of known or shared variables.
         """
-        del x, at
+        del x, environment
         return self
 
     def statistics(self, value: Any) -> Any:
@@ -157,35 +159,35 @@ class Factor(ABC):
         if self.support is not None:
             require_inside(self.support, name, value, observed, self.misses)
 
-    def predicted(self, at: Environment) -> tuple[Array, Array]:
+    def predicted(self, environment: Environment) -> tuple[Array, Array]:
         """Returns mean and variance of x in one row; for a category the probabilities.
 
         Args:
-            at: the statistics of the arguments.
+            environment: the statistics of the arguments.
 
         Raises:
             TypeError: if the factor has no such closed form.
         """
         raise TypeError(f"{type(self).__name__.removesuffix('Factor')} has no missing entries to predict")
 
-    def completed(self, x: Inputs, at: Environment, observed: Any) -> tuple[Array, Array]:
+    def completed(self, x: Inputs, environment: Environment, observed: Any) -> tuple[Array, Array]:
         """Returns mean and variance of x given its observed entries; as `predicted` if they are independent.
 
         Args:
             x: the statistics of x.
-            at: the statistics of the arguments.
+            environment: the statistics of the arguments.
             observed: whether each entry is observed.
         """
         del x, observed
-        return self.predicted(at)
+        return self.predicted(environment)
 
-    def filled(self, key: RandomKey, value: Array, at: Environment, observed: Array) -> Array:
+    def filled(self, key: RandomKey, value: Array, environment: Environment, observed: Array) -> Array:
         """Returns a value of x with its missing entries sampled given the others, for a factor that `fills`.
 
         Args:
             key: a random key.
             value: x, with any number at missing entries.
-            at: the statistics of the arguments.
+            environment: the statistics of the arguments.
             observed: whether each entry is observed.
         """
         raise NotImplementedError(f"{type(self).__name__} declares fills; define its method filled")
@@ -196,17 +198,17 @@ class Factor(ABC):
         return frozenset().union(*(part.names for part in self.arguments.values()))
 
 
-def averaged(function: Callable[[Environment], Any], names: frozenset[str], at: Environment) -> Any:
+def averaged(function: Callable[[Environment], Any], names: frozenset[str], environment: Environment) -> Any:
     """Returns the average of a function's arrays over the categories, or series of them, on which they depend."""
-    statistics = at.statistics
+    statistics = environment.statistics
     name = next((n for n in sorted(names) if isinstance(statistics.get(n), Categories | States)), None)
     if name is None:
-        return function(at)
+        return function(environment)
     kind, p = type(statistics[name]), statistics[name].probabilities
     others = names - {name}
 
     def of_value(one_hot: Array) -> Any:
-        return averaged(function, others, at.having({name: kind.of(jnp.broadcast_to(one_hot, p.shape))}))
+        return averaged(function, others, environment.having({name: kind.of(jnp.broadcast_to(one_hot, p.shape))}))
 
     weights = jnp.moveaxis(p, -1, 0)
     expand_weights = lambda leaf: weights.reshape(*weights.shape, *[1] * (leaf.ndim - weights.ndim))
@@ -266,7 +268,7 @@ class Known(Factor):
         sample = jax.eval_shape(self.belief.sample, jax.random.key(0))
         return (sample["mean"] if isinstance(sample, dict) else sample).shape
 
-    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
         # Returns ⟨λ₀, T⟩ − A(λ₀), plus the logarithm of a constant base measure.
         natural = self.kind(*jax.tree.leaves(self.belief.to_natural()))
         constant = self.belief.expected_log_base_measure() - self.belief.log_partition()

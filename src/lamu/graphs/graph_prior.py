@@ -119,11 +119,13 @@ class GraphPrior(Prior):
     def sample(self, key: RandomKey, params: Params) -> Params:
         # Returns a sample, variable after variable, as coordinates.
         values: dict[str, Any] = {}
-        at = Environment({})
+        environment = Environment({})
         for number, site in enumerate(self.sites):
-            values[site.name] = own_natural(site, at, dtype_of(params)).belief().sample(jax.random.fold_in(key, number))
+            values[site.name] = (
+                own_natural(site, environment, dtype_of(params)).belief().sample(jax.random.fold_in(key, number))
+            )
             with lenient():
-                at = at.having({site.name: site.kind.of(values[site.name])})
+                environment = environment.having({site.name: site.kind.of(values[site.name])})
         own = self.weights.sample(jax.random.fold_in(key, len(self.sites)), self._of_networks(params))
         others = {name: part for name, part in params.items() if name not in values}
         return {**others, **self.constraints.unconstrain(values), **(own if self.networks else {})}

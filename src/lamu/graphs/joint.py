@@ -27,18 +27,25 @@ from lamu.typing import Array, DTypeLike, Statistics
 __all__ = ["Row", "log_joint", "misses_some", "names_above", "own_natural"]
 
 
-def log_joint(sites: tuple[GraphSite, ...], at: Environment, observed: Mapping[str, Any] | None = None) -> Array:
+def log_joint(
+    sites: tuple[GraphSite, ...], environment: Environment, observed: Mapping[str, Any] | None = None
+) -> Array:
     """Returns the sum of the log densities of some sites in nats."""
     masks = observed or {}
     with lenient():  # the arguments of a factor broadcast as in NumPy
-        terms = [site.factor.mixed_log_density(at.statistics[site.name], at, masks.get(site.name)) for site in sites]
+        terms = [
+            site.factor.mixed_log_density(environment.statistics[site.name], environment, masks.get(site.name))
+            for site in sites
+        ]
     return sum(terms[1:], terms[0]) if terms else jnp.zeros(())
 
 
-def own_natural(site: GraphSite, at: Environment, dtype: DTypeLike | None = None, temperature: Any = 1.0) -> Statistics:
+def own_natural(
+    site: GraphSite, environment: Environment, dtype: DTypeLike | None = None, temperature: Any = 1.0
+) -> Statistics:
     """Returns λ of a variable from its own factor, over T."""
-    zero = site.kind.zeros(shape_of(site, at), dtype_of(at.statistics) if dtype is None else dtype)
-    slope = jax.grad(lambda x: log_joint((site,), at.having({site.name: x})))(zero)
+    zero = site.kind.zeros(shape_of(site, environment), dtype_of(environment.statistics) if dtype is None else dtype)
+    slope = jax.grad(lambda x: log_joint((site,), environment.having({site.name: x})))(zero)
     return tree.scale(slope, 1.0 / temperature)
 
 
@@ -68,7 +75,7 @@ class Row:
         dtype: DTypeLike | None = None,
     ) -> Row:
         """Returns the row described by data."""
-        known, observed, evidence, raw = {}, {}, {}, {}
+        given, observed, evidence, raw = {}, {}, {}, {}
         labelled = []
         needed = names_above(sites)
         # Unobserved variables without descendants integrate to one.
@@ -81,10 +88,10 @@ class Row:
                 value = jnp.where(mask, value, jnp.asarray(site.factor.neutral, value.dtype))
             raw[site.name] = value
             with lenient():
-                known[site.name] = in_dtype(site.factor.statistics(value), dtype)
+                given[site.name] = in_dtype(site.factor.statistics(value), dtype)
             if site.kind is Categories and (site.supervised or (mask is not None and site.name in needed)):
                 # A category on which other variables depend is latent, with its value, if observed, as evidence.
-                one_hot = known.pop(site.name).probabilities
+                one_hot = given.pop(site.name).probabilities
                 free = jnp.zeros((), bool) if mask is None else ~mask
                 if mask is None:
                     labelled.append(site.name)
@@ -92,7 +99,7 @@ class Row:
             elif mask is not None:
                 observed[site.name] = mask
         row_inputs = in_dtype({name: data[name] for name in inputs}, dtype)
-        return cls(sites, known, observed, row_inputs, evidence, temperature, raw, tuple(labelled))
+        return cls(sites, given, observed, row_inputs, evidence, temperature, raw, tuple(labelled))
 
     @property
     def latent(self) -> tuple[GraphSite, ...]:
@@ -118,43 +125,43 @@ class Row:
         site = next(site for site in self.latent if site.name == name)
         with lenient():
             statistics = in_dtype(site.kind.of(value), dtype_of(self.known, value))
-        known = {**self.known, name: statistics}
-        return replace(self, known=known)
+        statistics_by_name = {**self.known, name: statistics}
+        return replace(self, known=statistics_by_name)
 
-    def zeros(self, at: Environment) -> dict[str, Any]:
+    def zeros(self, environment: Environment) -> dict[str, Any]:
         """Returns the zero statistics of the latents."""
-        dtype, zeros = dtype_of(at, self.known), {}
+        dtype, zeros = dtype_of(environment, self.known), {}
         for site in self.latent:  # in program order, since a shape may depend on earlier variables
-            zeros[site.name] = site.kind.zeros(shape_of(site, self.environment(at, zeros)), dtype)
+            zeros[site.name] = site.kind.zeros(shape_of(site, self.environment(environment, zeros)), dtype)
         return zeros
 
-    def evaluated(self, at: Environment) -> Row:
+    def evaluated(self, environment: Environment) -> Row:
         """Returns the row whose factors have precomputed everything that does not depend on its latents."""
-        environment = self.environment(at, {})
+        row_environment = self.environment(environment, {})
         with lenient():
-            known = {
-                site.name: site.factor.evaluated(self.known[site.name], environment)
+            factors = {
+                site.name: site.factor.evaluated(self.known[site.name], row_environment)
                 for site in self.sites
                 if site.name in self.known
             }
-        return replace(self, sites=tuple(replace(s, factor=known.get(s.name, s.factor)) for s in self.sites))
+        return replace(self, sites=tuple(replace(s, factor=factors.get(s.name, s.factor)) for s in self.sites))
 
-    def environment(self, at: Environment, latent: Mapping[str, Any]) -> Environment:
+    def environment(self, environment: Environment, latent: Mapping[str, Any]) -> Environment:
         """Returns the environment with all statistics."""
-        return Environment({**at.statistics, **self.known, **latent}, self.inputs, self.temperature)
+        return Environment({**environment.statistics, **self.known, **latent}, self.inputs, self.temperature)
 
-    def log_joint(self, at: Environment, latent: Mapping[str, Any]) -> Array:
+    def log_joint(self, environment: Environment, latent: Mapping[str, Any]) -> Array:
         """Returns F of the row in nats."""
-        F = log_joint(self.sites, self.environment(at, latent), self.observed)
+        F = log_joint(self.sites, self.environment(environment, latent), self.observed)
         # The evidence about a category with a value is one more factor.
         tied = [tree.dot(part, self.known[name]) for name, part in self.evidence.items() if name in self.known]
         return sum((part.astype(F.dtype) for part in tied), F)
 
 
-def prepared(sites: tuple[GraphSite, ...], at: Environment) -> tuple[GraphSite, ...]:
+def prepared(sites: tuple[GraphSite, ...], environment: Environment) -> tuple[GraphSite, ...]:
     """Returns the sites of rows whose factors have precomputed everything that is the same for all rows."""
     with lenient():
-        return tuple(replace(site, factor=site.factor.prepared(at)) for site in sites)
+        return tuple(replace(site, factor=site.factor.prepared(environment)) for site in sites)
 
 
 def names_above(sites: tuple[GraphSite, ...]) -> frozenset[str]:
@@ -175,14 +182,14 @@ def value_of(data: Mapping[str, Any], name: str) -> tuple[Any, Any]:
     return (value.value, value.observed) if isinstance(value, Incomplete) else (value, None)
 
 
-def shape_of(site: GraphSite, at: Environment | None = None) -> tuple[int, ...]:
+def shape_of(site: GraphSite, environment: Environment | None = None) -> tuple[int, ...]:
     """Returns the shape of a variable, at the inputs and statistics of a row if an input determines it."""
     # Raises a ValueError if only the data determine it.
     if site.shape is not None:
         return site.shape
-    if at is not None:
+    if environment is not None:
         with suppress(TypeError), lenient():  # for a factor without a mean to inspect
-            return jnp.broadcast_shapes(site.plate, jnp.shape(site.factor.predicted(at)[0]))
+            return jnp.broadcast_shapes(site.plate, jnp.shape(site.factor.predicted(environment)[0]))
     raise ValueError(
         f"{site.name!r} is not in the data, and its shape depends on an input; put it in the data, or give its "
         "arguments a known shape"

@@ -174,17 +174,17 @@ class GraphMessages(MessageTarget):
         first: Any = 0,
         values_only: bool = False,
     ) -> Eliminated:
-        at = Environment(dict(statistics), temperature=temperature, step=step, values_only=values_only)
+        environment = Environment(dict(statistics), temperature=temperature, step=step, values_only=values_only)
         dtype = dtype_of(statistics)
-        sites, local = prepared(in_dtype(self.in_rows, dtype), at), self.local or {}
+        sites, local = prepared(in_dtype(self.in_rows, dtype), environment), self.local or {}
 
         def row_of(data: Mapping[str, Any]) -> Row:
             return Row.of(sites, self.columns, data, temperature, dtype)
 
         def eliminate(data: Mapping[str, Any], natural: dict[str, Any], key: Any) -> Eliminated:
-            return marginalise(local, row_of(data), at, key, natural)
+            return marginalise(local, row_of(data), environment, key, natural)
 
-        natural = over_rows(lambda data: settled(local, row_of(data), at), data)
+        natural = over_rows(lambda data: settled(local, row_of(data), environment), data)
         key = require_key(local, key)
         if key is None:
             return in_blocks(lambda data, natural: eliminate(data, natural, None), data, natural)

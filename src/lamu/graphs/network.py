@@ -73,9 +73,9 @@ class Applied(Value):
         # Returns none: it is the mean of a Normal, the outputs of a likelihood, or, by `exp`, a precision.
         return ()
 
-    def first(self, at: Environment) -> Array:
-        weights = at.statistics[self.of.name]
-        return outputs(self.of.network, weights, {}, arguments(self.inputs, at)[None], None, False, None)[0][0]
+    def first(self, environment: Environment) -> Array:
+        weights = environment.statistics[self.of.name]
+        return outputs(self.of.network, weights, {}, arguments(self.inputs, environment)[None], None, False, None)[0][0]
 
 
 @record
@@ -88,9 +88,9 @@ class Exp(Expression):
         # Returns those of precisions.
         return (PositiveNumbers,)
 
-    def of_kind(self, kind: Any, at: Environment) -> Any:
+    def of_kind(self, kind: Any, environment: Environment) -> Any:
         # Returns (f, exp f).
-        f = self.of.first(at)
+        f = self.of.first(environment)
         return PositiveNumbers(f, jnp.exp(f))
 
 
@@ -127,13 +127,15 @@ def applications(node: Any) -> Iterator[Applied]:
             yield call
 
 
-def arguments(inputs: tuple[Expression, ...], at: Environment) -> Array:
+def arguments(inputs: tuple[Expression, ...], environment: Environment) -> Array:
     """Returns a network's input: the value of one input unchanged, those of several as one vector."""
-    parts = [_value(part, at) for part in inputs]
+    parts = [_value(part, environment) for part in inputs]
     return parts[0] if len(parts) == 1 and parts[0].ndim else jnp.concatenate([jnp.ravel(part) for part in parts])
 
 
-def first_weights(key: RandomKey, sites: Any, networks: tuple[NetworkSite, ...], at: Environment) -> dict[str, Params]:
+def first_weights(
+    key: RandomKey, sites: Any, networks: tuple[NetworkSite, ...], environment: Environment
+) -> dict[str, Params]:
     """Returns initial weights of every network by name, for the input size of its first call."""
     weights: dict[str, Params] = {}
     numbers = {network.name: number for number, network in enumerate(networks)}
@@ -141,8 +143,10 @@ def first_weights(key: RandomKey, sites: Any, networks: tuple[NetworkSite, ...],
         name, site = call.of.name, call.of
         if name in weights:
             continue
-        environment = Environment({**at.statistics, **weights}, at.inputs, at.temperature)
-        x = jnp.zeros_like(arguments(call.inputs, environment))[None]
+        row_environment = Environment(
+            {**environment.statistics, **weights}, environment.inputs, environment.temperature
+        )
+        x = jnp.zeros_like(arguments(call.inputs, row_environment))[None]
         if x.size < 1:
             raise ValueError(f"the network {name!r} is called with no numbers; give its input at least one entry")
         weights[name], state = site.network.init(jax.random.fold_in(key, numbers[name]), x, sum(site.widths))
@@ -157,13 +161,15 @@ def first_weights(key: RandomKey, sites: Any, networks: tuple[NetworkSite, ...],
     return weights
 
 
-def _value(of: Expression, at: Environment) -> Array:
+def _value(of: Expression, environment: Environment) -> Array:
     """Returns the value of an expression, for a category the one-hot vector."""
     if isinstance(of, Variable):
-        return _entries(at.statistics[of.name])
+        return _entries(environment.statistics[of.name])
     kind = next(iter(of.kinds()), Numbers)
     return (
-        jnp.asarray(of.first(at)) if kind in (Numbers, Vectors, Series, Statistics) else _entries(of.of_kind(kind, at))
+        jnp.asarray(of.first(environment))
+        if kind in (Numbers, Vectors, Series, Statistics)
+        else _entries(of.of_kind(kind, environment))
     )
 
 

@@ -94,29 +94,29 @@ class NormalFactor(Factor):
     kind = Numbers
     by_entry = True
 
-    def entry_densities(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
-        precision = self.precision.of_kind(PositiveNumbers, at)
-        square = jax.grad(lambda weight: self.mean.quadratic(weight, at))(jnp.zeros_like(x.first))
-        away = x.second - 2.0 * x.first * self.mean.first(at) + square
+    def entry_densities(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
+        precision = self.precision.of_kind(PositiveNumbers, environment)
+        square = jax.grad(lambda weight: self.mean.quadratic(weight, environment))(jnp.zeros_like(x.first))
+        away = x.second - 2.0 * x.first * self.mean.first(environment) + square
         values = (precision.log - math.log(2.0 * math.pi) - precision.value * away) / 2.0
         return values if observed is None else jnp.where(observed, values, jnp.zeros_like(values))
 
-    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
         # Returns the log density; x may be `Numbers` or `Vectors`.
-        precision = self.precision.of_kind(PositiveNumbers, at)
+        precision = self.precision.of_kind(PositiveNumbers, environment)
         first, shape = x.first, jnp.shape(x.first)
         log = summed(jnp.broadcast_to(precision.log - math.log(2.0 * math.pi), shape), observed)
         # Without mask and broadcast, a weight that is the same in every row stays unbatched under vmap.
         weight = jnp.broadcast_to(precision.value, shape)
         weight = weight if observed is None else jnp.where(observed, weight, jnp.zeros_like(weight))
-        square = jnp.sum(weight * x.second) - 2.0 * jnp.sum(weight * first * self.mean.first(at))
-        return (log - square - self.mean.quadratic(weight, at)) / 2.0
+        square = jnp.sum(weight * x.second) - 2.0 * jnp.sum(weight * first * self.mean.first(environment))
+        return (log - square - self.mean.quadratic(weight, environment)) / 2.0
 
-    def predicted(self, at: Environment) -> tuple[Array, Array]:
+    def predicted(self, environment: Environment) -> tuple[Array, Array]:
         # Returns E m, and the variance of m plus that of the noise.
-        mean = self.mean.first(at)
-        square = jax.grad(lambda weight: self.mean.quadratic(weight, at))(jnp.zeros_like(mean))
-        return mean, square - mean**2 + self.precision.of_kind(PositiveNumbers, at).mean_inverse
+        mean = self.mean.first(environment)
+        square = jax.grad(lambda weight: self.mean.quadratic(weight, environment))(jnp.zeros_like(mean))
+        return mean, square - mean**2 + self.precision.of_kind(PositiveNumbers, environment).mean_inverse
 
 
 @record
@@ -131,13 +131,13 @@ class LocatedNormal(Factor):
     def arguments(self) -> dict[str, Expression]:
         return {"mean and precision": self.of}
 
-    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
-        of = self.of.of_kind(Located, at)
+    def log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
+        of = self.of.of_kind(Located, environment)
         square = of.precision * x.second - 2.0 * of.first * x.first + of.second
         return summed(of.log - math.log(2.0 * math.pi) - square, observed) / 2.0
 
-    def predicted(self, at: Environment) -> tuple[Array, Array]:
-        of = self.of.of_kind(Located, at)
+    def predicted(self, environment: Environment) -> tuple[Array, Array]:
+        of = self.of.of_kind(Located, environment)
         mean = of.first / of.precision
         return mean, (of.second - mean * of.first + 1.0) * PositiveNumbers(of.log, of.precision).mean_inverse
 
@@ -193,11 +193,11 @@ class OfVectors(Factor):
     by_entry = True
 
     @abstractmethod
-    def _moments(self, at: Environment) -> tuple[Array, Array, Array, Array, Any]:
+    def _moments(self, environment: Environment) -> tuple[Array, Array, Array, Array, Any]:
         """Returns E log det Λ, EΛ, Em, Cov m, and E (m − Em)ᵀ Λ (m − Em) if mean and precision are one variable."""
 
     @abstractmethod
-    def _complete(self, x: Inputs, at: Environment) -> Array:
+    def _complete(self, x: Inputs, environment: Environment) -> Array:
         """Returns the log density of every complete vector."""
 
     def mixed_over(self, holes: bool = False) -> frozenset[str]:
@@ -205,15 +205,15 @@ class OfVectors(Factor):
         picked = (name for part in self.arguments.values() for name in part.picks)
         return frozenset(picked) if holes else super().mixed_over()
 
-    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
-        return jnp.sum(self.entry_densities(x, at, observed))
+    def log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
+        return jnp.sum(self.entry_densities(x, environment, observed))
 
-    def entry_densities(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
-        return self._complete(x, at) if observed is None else self._marginal(x.first, at, observed)
+    def entry_densities(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
+        return self._complete(x, environment) if observed is None else self._marginal(x.first, environment, observed)
 
-    def _marginal(self, x: Array, at: Environment, observed: Array) -> Array:
+    def _marginal(self, x: Array, environment: Environment, observed: Array) -> Array:
         """Returns the log density of the observed entries of every vector; zero if there are none."""
-        logdet, P, m, covariance, scatter = self._moments(at)
+        logdet, P, m, covariance, scatter = self._moments(environment)
         A, determinant = swept(P, ~observed)
         S = jnp.where(observed[..., :, None] & observed[..., None, :], A, jnp.zeros_like(A))
         away = x - m
@@ -223,25 +223,25 @@ class OfVectors(Factor):
         value = logdet - determinant - count * math.log(2.0 * math.pi) - square
         return jnp.where(count > 0, value / 2.0, jnp.zeros_like(value))
 
-    def predicted(self, at: Environment) -> tuple[Array, Array]:
-        m = self._moments(at)[2]
-        return self.completed(Vectors.of(jnp.zeros_like(m)), at, jnp.zeros(m.shape, bool))
+    def predicted(self, environment: Environment) -> tuple[Array, Array]:
+        m = self._moments(environment)[2]
+        return self.completed(Vectors.of(jnp.zeros_like(m)), environment, jnp.zeros(m.shape, bool))
 
-    def completed(self, x: Inputs, at: Environment, observed: Any) -> tuple[Array, Array]:
-        mean, covariance = self.conditional(x.first, at, observed)
+    def completed(self, x: Inputs, environment: Environment, observed: Any) -> tuple[Array, Array]:
+        mean, covariance = self.conditional(x.first, environment, observed)
         return mean, jnp.diagonal(covariance, axis1=-2, axis2=-1)
 
-    def filled(self, key: RandomKey, value: Array, at: Environment, observed: Array) -> Array:
+    def filled(self, key: RandomKey, value: Array, environment: Environment, observed: Array) -> Array:
         with lenient():
-            mean, covariance = self.conditional(jnp.asarray(value, jnp.result_type(float)), at, observed)
+            mean, covariance = self.conditional(jnp.asarray(value, jnp.result_type(float)), environment, observed)
         eye = jnp.eye(mean.shape[-1], dtype=mean.dtype)
         root = jnp.linalg.cholesky(jnp.where(observed[..., None] & observed[..., None, :], eye, covariance))
         noise = jnp.einsum("...ij,...j->...i", root, jax.random.normal(key, mean.shape, mean.dtype))
         return jnp.where(observed, mean, mean + noise)
 
-    def conditional(self, x: Array, at: Environment, observed: Array) -> tuple[Array, Array]:
+    def conditional(self, x: Array, environment: Environment, observed: Array) -> tuple[Array, Array]:
         """Returns mean and covariance of vectors given their observed entries, `[..., d]` and `[..., d, d]`."""
-        logdet, P, m, covariance, _ = self._moments(at)
+        logdet, P, m, covariance, _ = self._moments(environment)
         missing = ~observed
         missing_pairs, A = missing[..., :, None] & missing[..., None, :], swept(P, missing)[0]
         onto = jnp.where(missing[..., :, None] & observed[..., None, :], A, jnp.zeros_like(A))
@@ -272,12 +272,12 @@ class MultivariateNormalFactor(OfVectors):
     def shape(self) -> tuple[int, ...] | None:
         return self.mean.shape
 
-    def _moments(self, at: Environment) -> tuple[Array, Array, Array, Array, Any]:
-        precision, mean = self.precision.of_kind(Precisions, at), self.mean.of_kind(Vectors, at)
+    def _moments(self, environment: Environment) -> tuple[Array, Array, Array, Array, Any]:
+        precision, mean = self.precision.of_kind(Precisions, environment), self.mean.of_kind(Vectors, environment)
         return precision.logdet, precision.matrix, mean.first, mean.outer - Vectors.of(mean.first).outer, None
 
-    def _complete(self, x: Inputs, at: Environment) -> Array:
-        precision, mean = self.precision.of_kind(Precisions, at), self.mean.of_kind(Vectors, at)
+    def _complete(self, x: Inputs, environment: Environment) -> Array:
+        precision, mean = self.precision.of_kind(Precisions, environment), self.mean.of_kind(Vectors, environment)
         cross = x.first[..., :, None] * mean.first[..., None, :]
         both = cross + jnp.swapaxes(cross, -1, -2)  # symmetric, so that the message to Λ is symmetric
         square = jnp.sum(precision.matrix * (x.outer - both + mean.outer), axis=(-2, -1))
@@ -294,8 +294,8 @@ class LocatedMultivariateNormal(OfVectors):
     def arguments(self) -> dict[str, Expression]:
         return {"mean and precision": self.of}
 
-    def _moments(self, at: Environment) -> tuple[Array, Array, Array, Array, Any]:
-        of = self.of.of_kind(LocatedVectors, at)
+    def _moments(self, environment: Environment) -> tuple[Array, Array, Array, Array, Any]:
+        of = self.of.of_kind(LocatedVectors, environment)
         P, d = of.precision, of.precision.shape[-1]
         A, log_mean = swept(P)
         m = -product(A, of.first)
@@ -303,7 +303,7 @@ class LocatedMultivariateNormal(OfVectors):
         covariance = -A * _of_inverse(of.logdet, log_mean, d, float(d)) * (scatter / d)[..., None, None]
         return of.logdet, P, m, covariance, scatter
 
-    def _complete(self, x: Inputs, at: Environment) -> Array:
-        of = self.of.of_kind(LocatedVectors, at)
+    def _complete(self, x: Inputs, environment: Environment) -> Array:
+        of = self.of.of_kind(LocatedVectors, environment)
         square = jnp.sum(of.precision * x.outer, axis=(-2, -1)) - 2.0 * jnp.sum(of.first * x.first, axis=-1)
         return (of.logdet - x.first.shape[-1] * math.log(2.0 * math.pi) - square - of.second) / 2.0

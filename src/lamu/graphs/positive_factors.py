@@ -69,8 +69,8 @@ class GammaFactor(Factor):
     kind = PositiveNumbers
     support = PositiveReal()
 
-    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
-        b, a = self.rate.of_kind(PositiveNumbers, at), self.a
+    def log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
+        b, a = self.rate.of_kind(PositiveNumbers, environment), self.a
         return summed(a * b.log - gammaln(a) + (a - 1.0) * x.log - b.value * x.value, observed)
 
 
@@ -84,8 +84,8 @@ class InverseGammaFactor(Factor):
     kind = Variances
     support = PositiveReal()
 
-    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
-        b, a = self.scale.of_kind(PositiveNumbers, at), self.a
+    def log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
+        b, a = self.scale.of_kind(PositiveNumbers, environment), self.a
         return summed(a * b.log - gammaln(a) - (a + 1.0) * x.log - b.value * x.inverse, observed)
 
 
@@ -168,17 +168,17 @@ class PoissonFactor(Factor):
     fills = True
     support = Counts()
 
-    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
-        rate = self.rate.of_kind(PositiveNumbers, at)
+    def log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
+        rate = self.rate.of_kind(PositiveNumbers, environment)
         count = jnp.asarray(x.value, jnp.result_type(rate.log))
         return summed(count * rate.log - rate.value - gammaln(count + 1.0), observed)
 
-    def filled(self, key: RandomKey, value: Array, at: Environment, observed: Array) -> Array:
-        log_rate = jnp.broadcast_to(jnp.log(self.rate.of_kind(PositiveNumbers, at).value), jnp.shape(value))
+    def filled(self, key: RandomKey, value: Array, environment: Environment, observed: Array) -> Array:
+        log_rate = jnp.broadcast_to(jnp.log(self.rate.of_kind(PositiveNumbers, environment).value), jnp.shape(value))
         sample = CountBelief(log_rate).sample(key)
         return jnp.where(observed, jnp.asarray(value, sample.dtype), sample)
 
-    def predicted(self, at: Environment) -> tuple[Array, Array]:
+    def predicted(self, environment: Environment) -> tuple[Array, Array]:
         # Returns E r, and E r plus the variance of r.
-        rate = self.rate.of_kind(PositiveNumbers, at)
+        rate = self.rate.of_kind(PositiveNumbers, environment)
         return rate.value, rate.value + rate.value**2 / rate.shape

@@ -161,13 +161,13 @@ class Potential(Factor):
         """Returns the potential for known outputs."""
         return replace(self, expectation=AtMean())
 
-    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
         """Returns log p(y | f), or its expectation."""
-        mean = jnp.asarray(self.outputs.first(at))
-        dispersions = self._dispersions(at)
+        mean = jnp.asarray(self.outputs.first(environment))
+        dispersions = self._dispersions(environment)
         if isinstance(self.expectation, AtMean):
             return self._of_row(dispersions, mean, x.value, observed)
-        square = jax.grad(lambda weight: self.outputs.quadratic(weight, at))(jnp.ones_like(mean))
+        square = jax.grad(lambda weight: self.outputs.quadratic(weight, environment))(jnp.ones_like(mean))
         of_row = lambda f: self._of_row(dispersions, f, x.value, observed)
         variance = square - mean**2
         rounding = 16.0 * jnp.finfo(mean.dtype).eps * square
@@ -192,8 +192,8 @@ class Potential(Factor):
             values = jax.vmap(lambda part, f, y: self.of_entry.log_prob(part, f[None], y[None])[0])(own, rows, y)
         return summed(values, None if observed is None else jnp.reshape(observed, (len(rows),)))
 
-    def _dispersions(self, at: Environment) -> Params:
-        return at.statistics.get("likelihood", {}).get(self.name, {})
+    def _dispersions(self, environment: Environment) -> Params:
+        return environment.statistics.get("likelihood", {}).get(self.name, {})
 
     def check(self, name: str, value: np.ndarray, observed: np.ndarray) -> None:
         """Raises a ValueError for targets outside the likelihood's support, or more of them than outputs."""
@@ -210,34 +210,34 @@ class Potential(Factor):
                     f"them; give the network outputs={entries * self.width}"
                 )
 
-    def entries(self, at: Environment) -> tuple[Array, Params]:
+    def entries(self, environment: Environment) -> tuple[Array, Params]:
         """Returns the outputs of every target of a row, `[targets, outputs]`, and the dispersions of each.
 
         Args:
-            at: the environment.
+            environment: the environment.
         """
-        rows = jnp.reshape(jnp.asarray(self.outputs.first(at)), (-1, self.width))
-        return rows, _by_entry(self._dispersions(at), len(rows))
+        rows = jnp.reshape(jnp.asarray(self.outputs.first(environment)), (-1, self.width))
+        return rows, _by_entry(self._dispersions(environment), len(rows))
 
-    def sample(self, key: RandomKey, at: Environment) -> Array:
+    def sample(self, key: RandomKey, environment: Environment) -> Array:
         """Returns a sample of the targets of a row, in the shape of the outputs of one target each.
 
         Args:
             key: a random key.
-            at: the environment.
+            environment: the environment.
         """
-        rows, own = self.entries(at)
+        rows, own = self.entries(environment)
         keys = jax.random.split(key, len(rows))
         return jax.vmap(lambda part, k, f: self.of_entry.sample(k, part, f[None])[0])(own, keys, rows)
 
-    def predicted(self, at: Environment) -> tuple[Array, Array]:
+    def predicted(self, environment: Environment) -> tuple[Array, Array]:
         """Returns mean and variance of the targets at the expected outputs; for classes the probabilities."""
-        rows, own = self.entries(at)
+        rows, own = self.entries(environment)
         mean, variance = (
             jax.vmap(lambda part, f, moment=moment: moment(part, f[None])[0])(own, rows)
             for moment in (self.of_entry.mean, self.of_entry.variance)
         )
-        outputs = jnp.shape(self.outputs.first(at))
+        outputs = jnp.shape(self.outputs.first(environment))
         # One number for each target's several outputs.
         shape = outputs if mean.size == math.prod(outputs) else mean.shape
         return jnp.reshape(mean, shape), jnp.reshape(variance, shape)

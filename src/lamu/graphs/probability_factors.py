@@ -61,14 +61,14 @@ class BernoulliFactor(Factor):
     kind = Bits
     support = TwoClasses()
 
-    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
-        p = self.probability.of_kind(Chance, at)
+    def log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
+        p = self.probability.of_kind(Chance, environment)
         value = jnp.asarray(x.value, jnp.result_type(p.log))
         return summed(value * p.log + (1.0 - value) * p.log_complement, observed)
 
-    def predicted(self, at: Environment) -> tuple[Array, Array]:
+    def predicted(self, environment: Environment) -> tuple[Array, Array]:
         # Returns the probability, and p(1 − p).
-        p = self.probability.of_kind(Chance, at)
+        p = self.probability.of_kind(Chance, environment)
         chance = jax.nn.sigmoid(p.log - p.log_complement)
         return chance, chance * (1.0 - chance)
 
@@ -112,25 +112,25 @@ class BernoulliLogitsFactor(Factor):
     affine = False
     by_entry = True
 
-    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
-        return jnp.sum(self.entry_densities(x, at, observed))
+    def log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
+        return jnp.sum(self.entry_densities(x, environment, observed))
 
-    def entry_densities(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+    def entry_densities(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
         # Returns the log probability at a known f, or its bound.
-        mean, square = self._moments(at)
+        mean, square = self._moments(environment)
         values = (jnp.asarray(x.value, mean.dtype) - 0.5) * mean - _log_two_cosh(square)
         return values if observed is None else jnp.where(observed, values, jnp.zeros_like(values))
 
-    def predicted(self, at: Environment) -> tuple[Array, Array]:
+    def predicted(self, environment: Environment) -> tuple[Array, Array]:
         # Returns p and p(1 − p), with f's variance by MacKay's \(p \approx \sigma(m / \sqrt{1 + \pi s^2/8})\).
-        mean, square = self._moments(at)
+        mean, square = self._moments(environment)
         p = jax.nn.sigmoid(mean / jnp.sqrt(1.0 + jnp.pi * jnp.maximum(square - mean**2, 0.0) / 8.0))
         return p, p * (1.0 - p)
 
-    def _moments(self, at: Environment) -> tuple[Array, Array]:
+    def _moments(self, environment: Environment) -> tuple[Array, Array]:
         """Returns E f and E f² of every entry."""
-        mean = self.logits.first(at)
-        return mean, jax.grad(lambda weight: self.logits.quadratic(weight, at))(jnp.zeros_like(mean))
+        mean = self.logits.first(environment)
+        return mean, jax.grad(lambda weight: self.logits.quadratic(weight, environment))(jnp.zeros_like(mean))
 
 
 def _log_two_cosh(square: Array) -> Array:
@@ -182,15 +182,15 @@ class CategoricalFactor(Factor):
         """K classes."""
         return Classes((self.shape or (1,))[-1])
 
-    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
         # Returns the inner product of one-hot vectors and log π.
-        log = self.probabilities.of_kind(Probabilities, at).log
+        log = self.probabilities.of_kind(Probabilities, environment).log
         products = x.probabilities * log
         return jnp.sum(products) if observed is None else summed(products, observed[..., None])
 
-    def predicted(self, at: Environment) -> tuple[Array, Array]:
+    def predicted(self, environment: Environment) -> tuple[Array, Array]:
         # Returns the probabilities, and the variance of each category's indicator.
-        p = jax.nn.softmax(self.probabilities.of_kind(Probabilities, at).log, axis=-1)
+        p = jax.nn.softmax(self.probabilities.of_kind(Probabilities, environment).log, axis=-1)
         return p, p * (1.0 - p)
 
     def statistics(self, value: Any) -> Categories:
@@ -243,11 +243,11 @@ class BetaFactor(Factor):
     kind = Chance
     support = UnitInterval()
 
-    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
         a, b = self.a, self.b
         return summed((a - 1.0) * x.log + (b - 1.0) * x.log_complement - betaln(a, b), observed)
 
-    def predicted(self, at: Environment) -> tuple[Array, Array]:
+    def predicted(self, environment: Environment) -> tuple[Array, Array]:
         total = self.a + self.b
         return self.a / total, self.a * self.b / (total**2 * (total + 1.0))
 
@@ -291,7 +291,7 @@ class DirichletFactor(Factor):
     kind = Probabilities
     misses = False
 
-    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
         alpha = self.concentration
         constant = gammaln(jnp.sum(alpha, axis=-1)) - jnp.sum(gammaln(alpha), axis=-1)
         return jnp.sum(constant) + jnp.sum((alpha - 1.0) * x.log)

@@ -69,23 +69,23 @@ class LearnedPrior(Factor):
         """
 
     @abstractmethod
-    def log_prob(self, weights: Params, z: Array, at: Environment) -> Array:
+    def log_prob(self, weights: Params, z: Array, environment: Environment) -> Array:
         """Returns log p(z) in nats, a scalar.
 
         Args:
             weights: the weights.
             z: `[D]`.
-            at: the statistics of shared variables.
+            environment: the statistics of shared variables.
         """
 
     @abstractmethod
-    def draw(self, key: RandomKey, weights: Params, at: Environment) -> Array:
+    def draw(self, key: RandomKey, weights: Params, environment: Environment) -> Array:
         """Returns a sample of z, `[D]`.
 
         Args:
             key: a random key.
             weights: the weights.
-            at: the statistics of shared variables.
+            environment: the statistics of shared variables.
         """
 
     def named(self: P, name: str, weights: NetworkSite) -> P:
@@ -109,18 +109,18 @@ class LearnedPrior(Factor):
     def shape(self) -> tuple[int, ...]:
         return (self.latents,)
 
-    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
         """Returns log p(z) at a value of z."""
-        return self.log_prob(at.statistics[self.weights.of.name], x.first, at)
+        return self.log_prob(environment.statistics[self.weights.of.name], x.first, environment)
 
-    def sample(self, key: RandomKey, at: Environment) -> Array:
+    def sample(self, key: RandomKey, environment: Environment) -> Array:
         """Returns a sample of z.
 
         Args:
             key: a random key.
-            at: the statistics of shared variables.
+            environment: the statistics of shared variables.
         """
-        return self.draw(key, at.statistics[self.weights.of.name], at)
+        return self.draw(key, environment.statistics[self.weights.of.name], environment)
 
 
 @record

@@ -80,11 +80,11 @@ def asking(graph: Any, statistics: Statistics, rows: Arrays) -> Arrays:
         return rows
 
     def predictions(data: Data) -> dict[str, Array]:
-        at, dtype = Environment(dict(statistics)), dtype_of(statistics)
+        environment, dtype = Environment(dict(statistics)), dtype_of(statistics)
         row = Row.of(in_dtype(graph.in_rows, dtype), graph.columns, data, 1.0, dtype)
         with lenient():
-            environment = row.environment(at, row.zeros(at))
-            return {site.name: site.factor.predicted(environment)[0] for site in absent}
+            row_environment = row.environment(environment, row.zeros(environment))
+            return {site.name: site.factor.predicted(row_environment)[0] for site in absent}
 
     shapes, classes = jax.eval_shape(jax.vmap(predictions), rows.y), {s.name for s in absent if s.kind is Categories}
     missing = {}
@@ -192,7 +192,7 @@ def completed(graph: Any, statistics: Statistics, rows: Arrays, key: RandomKey) 
 @jax.jit
 def _completed(graph: Any, statistics: Statistics, y: Targets, key: RandomKey, first: Array) -> tuple[Any, Any]:
     """Returns `completed` of a block of rows."""
-    at, dtype = Environment(statistics), dtype_of(statistics)
+    environment, dtype = Environment(statistics), dtype_of(statistics)
     sites = in_dtype(graph.in_rows, dtype)
 
     natural = graph.row_latents(statistics, y, key=key, first=first)
@@ -207,14 +207,14 @@ def _completed(graph: Any, statistics: Statistics, y: Targets, key: RandomKey, f
             if value is None:
                 continue
             if isinstance(site.factor, WordsFactor):
-                means[site.name], variances[site.name] = site.factor.predicted(row.environment(at, moments))
+                means[site.name], variances[site.name] = site.factor.predicted(row.environment(environment, moments))
             elif observed is None:
                 means[site.name], variances[site.name] = value, jnp.zeros(jnp.shape(value), dtype)
             elif site.name in beliefs:
                 means[site.name], variances[site.name] = beliefs[site.name].mean, beliefs[site.name].std ** 2
             else:
-                environment = row.environment(at, moments)
-                mean, variance = _moments_of_site(site, environment, row.known.get(site.name), observed)
+                row_environment = row.environment(environment, moments)
+                mean, variance = _moments_of_site(site, row_environment, row.known.get(site.name), observed)
                 if site.kind is Categories:
                     value, observed = one_hot(value, mean.shape[-1]), observed[..., None]
                 means[site.name] = jnp.where(observed, value.astype(mean.dtype), mean)
@@ -231,17 +231,17 @@ def _predictive(site: GraphSite, belief: Belief) -> Statistics:
     return site.kind.of(belief.mean) if site.kind in (Probabilities, Chance) else site.kind.under(belief)
 
 
-def _moments_of_site(site: Any, at: Environment, x: Any, observed: Any) -> tuple[Array, Array]:
+def _moments_of_site(site: Any, environment: Environment, x: Any, observed: Any) -> tuple[Array, Array]:
     """Returns mean and variance of a site given its observed entries, averaged over the category above it."""
     shape = site.shape if site.kind is not Categories else None
 
-    def moments(at: Environment) -> tuple[Array, Array, Array]:
-        mean, variance = site.factor.completed(x, at, observed)
+    def moments(environment: Environment) -> tuple[Array, Array, Array]:
+        mean, variance = site.factor.completed(x, environment, observed)
         mean, variance = (part if shape is None else jnp.broadcast_to(part, shape) for part in (mean, variance))
         endless = jnp.isinf(variance)  # separately: infinity times a probability of zero is NaN
         return mean, jnp.where(endless, jnp.zeros_like(variance), variance) + mean**2, endless.astype(mean.dtype)
 
-    mean, second, endless = averaged(moments, site.factor.names, at)
+    mean, second, endless = averaged(moments, site.factor.names, environment)
     return mean, jnp.where(endless > 0, jnp.asarray(jnp.inf, second.dtype), second - mean**2)
 
 
@@ -265,7 +265,7 @@ def _divergences_of_units(
     graph: Any, statistics: dict[str, Any], data: Data, key: RandomKey, first: Array
 ) -> dict[str, Array]:
     """Returns `divergences_of_units` of a block of rows."""
-    local, at, dtype = graph.local or {}, Environment(statistics), dtype_of(statistics)
+    local, environment, dtype = graph.local or {}, Environment(statistics), dtype_of(statistics)
     with_units = {name for name, each in local.items() if each.per_unit_kl}
     sites = in_dtype(graph.in_rows, dtype)
 
@@ -274,13 +274,13 @@ def _divergences_of_units(
         while with_units & {site.name for site in row.latent}:
             of_terms, of_proposal, of_draw, key = jax.random.split(key, 4)
             name, first, others = first_local(local, row)
-            own, rest = at.statistics.get("local", {}).get(name, {}), partial(marginalise, others)
-            terms = first.unit_divergences(name, own, row, at, of_terms, rest)
+            own, rest = environment.statistics.get("local", {}).get(name, {}), partial(marginalise, others)
+            terms = first.unit_divergences(name, own, row, environment, of_terms, rest)
             if terms is not None:
                 terms_by_name[name] = terms
             if not with_units & {site.name for site in row.latent if site.name != name}:
                 break
-            proposal = first.proposal(name, own, row, at, of_proposal, rest)
+            proposal = first.proposal(name, own, row, environment, of_proposal, rest)
             row = with_values(row, proposal.draw(of_draw)[0])
         return terms_by_name
 
@@ -429,7 +429,7 @@ def _chains(graph: Any, theta: Params, data: Data, key: RandomKey, first: Array,
 
     def of_theta(i: Array) -> Any:
         statistics = jax.tree.map(lambda leaf: leaf[i], theta)
-        at, local = Environment(dict(statistics)), graph.local or {}
+        environment, local = Environment(dict(statistics)), graph.local or {}
         sites = {site.name: site for site in in_dtype(graph.in_rows, dtype_of(statistics))}
 
         def entries_of_row(row: Row, here: Environment, missing: Any, values: Any, holes: Any, key: RandomKey) -> Any:
@@ -438,7 +438,7 @@ def _chains(graph: Any, theta: Params, data: Data, key: RandomKey, first: Array,
             entries |= {name: _entries(sites[name], here, key) for name in words}
             labels = [name for name in names if name not in missing]
             if labels:
-                natural = marginalise(local, row, at, require_key(local, None))[1]
+                natural = marginalise(local, row, environment, require_key(local, None))[1]
                 for name in labels:
                     entries[name] = (jax.nn.log_softmax(natural[name].probabilities)[None], {}, None)
             return entries

@@ -125,11 +125,11 @@ def read(data: Data, sites: tuple[GraphSite, ...], columns: tuple[str, ...], lea
             f"{{{sites[-1].name!r}: ...}}"
         )
     flat = _flat(data, sites)
-    known = [*columns, *(f for site in sites for f in _fields(site))]
-    names = [name for name in known if name in flat]
-    _refuse_unknown(flat, known)
+    columns_and_fields = [*columns, *(f for site in sites for f in _fields(site))]
+    names = [name for name in columns_and_fields if name in flat]
+    _refuse_unknown(flat, columns_and_fields)
     if not set(names) - (set(columns) if learned else set()):
-        raise ValueError(f"the data observe no variable of a row; give some of {', '.join(known)}")
+        raise ValueError(f"the data observe no variable of a row; give some of {', '.join(columns_and_fields)}")
     lacking = [name for name in columns if name not in flat]
     if lacking:
         raise ValueError(f"the data lack the input {lacking[0]!r}, which the program asks for; add it")

@@ -140,10 +140,10 @@ class GaussianChainFactor(Factor):
         # Number of times, and of entries at each.
         return self.steps, self.transition.shape[0]
 
-    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
         # Returns the log density of the whole series.
         A, d, log2pi = self.transition, self.transition.shape[0], math.log(2.0 * math.pi)
-        logdet, Q = self._precision(at)
+        logdet, Q = self._precision(environment)
         before, after = jnp.sum(x.outer[:-1], axis=0), jnp.sum(x.outer[1:], axis=0)
         moved = A @ jnp.sum(x.cross, axis=0)
         scatter = after - moved - moved.T + A @ before @ A.T
@@ -151,18 +151,18 @@ class GaussianChainFactor(Factor):
         below = jnp.diag(jnp.minimum(jnp.diagonal(scatter), 0.0))
         scatter = scatter - jax.lax.stop_gradient(below)
         steps = (self.steps - 1) * (logdet - d * log2pi) - jnp.sum(Q * scatter)
-        m = jnp.broadcast_to(lifted(self.first_mean).first(at), (d,))
+        m = jnp.broadcast_to(lifted(self.first_mean).first(environment), (d,))
         square = jnp.trace(x.outer[0]) - 2.0 * jnp.sum(m * x.first[0]) + jnp.sum(m**2)
         first = d * (jnp.log(self.first_precision) - log2pi) - self.first_precision * square
         return (steps + first) / 2.0
 
-    def _precision(self, at: Environment) -> tuple[Array, Array]:
+    def _precision(self, environment: Environment) -> tuple[Array, Array]:
         """Returns E log det Q and E Q."""
         if self.is_matrix:
-            matrix = self.precision.of_kind(Precisions, at)
+            matrix = self.precision.of_kind(Precisions, environment)
             return matrix.logdet, matrix.matrix
         d = self.transition.shape[0]
-        diagonal = self.precision.of_kind(PositiveNumbers, at)
+        diagonal = self.precision.of_kind(PositiveNumbers, environment)
         spread = lambda part: jnp.broadcast_to(part, (d,))
         return jnp.sum(spread(diagonal.log)), jnp.diag(spread(diagonal.value))
 
@@ -231,9 +231,9 @@ class MarkovFactor(Factor):
         # Numbers of times and categories.
         return None if self.initial.shape is None else (self.steps, self.initial.shape[-1])
 
-    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
         # Returns the log probability of the whole series.
-        initial, transition = (part.of_kind(Probabilities, at).log for part in (self.initial, self.transition))
+        initial, transition = (part.of_kind(Probabilities, environment).log for part in (self.initial, self.transition))
         return jnp.sum(initial * x.probabilities[0]) + jnp.sum(transition * jnp.sum(x.pairs, axis=0))
 
     def statistics(self, value: Any) -> States:

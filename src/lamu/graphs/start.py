@@ -166,9 +166,9 @@ def _fresh(graph: Any, key: RandomKey, batch: Batch) -> tuple[dict[str, Any], di
     first = jax.tree.map(lambda leaf: leaf[0], batch.y)
     row = Row.of(in_dtype(graph.in_rows, dtype), graph.columns, first, 1.0, dtype)
     zeros = {site.name: site.kind.zeros(shape_of(site), dtype) for site in graph.shared}
-    at = row.environment(Environment(zeros), row.zeros(Environment(zeros)))
-    weights = first_weights(jax.random.fold_in(key, 1), row.sites, graph.networks, at)
-    _require_scales(row, weights, at)
+    environment = row.environment(Environment(zeros), row.zeros(Environment(zeros)))
+    weights = first_weights(jax.random.fold_in(key, 1), row.sites, graph.networks, environment)
+    _require_scales(row, weights, environment)
     latents = {site.name for site in row.latent}
     own = {
         name: local_choice.init(jax.random.fold_in(key, number + 2), name, row, Environment({**zeros, **weights}))
@@ -178,15 +178,17 @@ def _fresh(graph: Any, key: RandomKey, batch: Batch) -> tuple[dict[str, Any], di
     return weights, {name: part for name, part in own.items() if jax.tree.leaves(part)}
 
 
-def _require_scales(row: Row, weights: dict[str, Any], at: Environment) -> None:
+def _require_scales(row: Row, weights: dict[str, Any], environment: Environment) -> None:
     """Raises a ValueError for a network that applies the inverse link of its likelihood."""
     for site in row.sites:
         call = getattr(site.factor, "outputs", None)
         if not isinstance(site.factor, Potential) or not isinstance(call, Applied) or len(call.of.widths) != 1:
             continue
         network = call.of.network
-        environment = Environment({**at.statistics, **weights}, at.inputs, at.temperature)
-        x = jax.eval_shape(lambda call=call, environment=environment: arguments(call.inputs, environment)[None])
+        row_environment = Environment(
+            {**environment.statistics, **weights}, environment.inputs, environment.temperature
+        )
+        x = jax.eval_shape(lambda call=call, of_call=row_environment: arguments(call.inputs, of_call)[None])
         of_rows = lambda own, x, network=network: outputs(network, own, {}, x, None, False, None)[0]
         reached = output_range(of_rows, weights[call.of.name], x)[0]
         likelihood, width = site.factor.of_entry, site.factor.width
@@ -230,8 +232,8 @@ def first_beliefs(
         # Factors without messages do not inform initial beliefs.
         exact = tuple(site for site in in_rows if site.factor.exact)
         row = Row.of(exact, inputs, data, temperature, batch.weight.dtype)
-        at = Environment(statistics, temperature=temperature)
-        return row.log_joint(at, _random_latents(key, row, places, jax.lax.stop_gradient(at)))
+        environment = Environment(statistics, temperature=temperature)
+        return row.log_joint(environment, _random_latents(key, row, places, jax.lax.stop_gradient(environment)))
 
     def F(statistics: dict[str, Any]) -> Any:
         rows = jax.vmap(row_density, in_axes=(None, 0, 0, 0))(statistics, batch.y, places, keys)
@@ -296,19 +298,19 @@ def _places(key: RandomKey, in_rows: tuple[GraphSite, ...], batch: Batch) -> dic
             chosen = jax.random.permutation(own, max(rows, count))[:count]
         else:
             chosen = spread(own, *observations, count)[0]
-        label, known = value_of(batch.y, site.name)
+        label, categories = value_of(batch.y, site.name)
         labels = jnp.arange(count)
-        if known is not None:  # categories named by labels get no other row as exemplar
-            named = jnp.any(known[..., None] & (label[..., None] == labels), axis=tuple(range(known.ndim)))
+        if categories is not None:  # categories named by labels get no other row as exemplar
+            named = jnp.any(categories[..., None] & (label[..., None] == labels), axis=tuple(range(categories.ndim)))
             labels = jnp.where(named, count, labels)
         places[site.name] = jnp.full(rows, count, labels.dtype).at[chosen].set(labels, mode="drop")
     return places
 
 
-def _random_latents(key: RandomKey, row: Row, places: dict[str, Any], at: Environment) -> dict[str, Any]:
+def _random_latents(key: RandomKey, row: Row, places: dict[str, Any], environment: Environment) -> dict[str, Any]:
     """Returns T of a sample of the latents of a row, with given places of categories and states."""
     latent: dict[str, Any] = {}
-    zeros = row.zeros(at)
+    zeros = row.zeros(environment)
     for number, site in enumerate(row.latent):
         if site.kind in (Numbers, Vectors) and site.name in places:
             latent[site.name] = site.kind.of(places[site.name])
@@ -333,11 +335,13 @@ def _random_latents(key: RandomKey, row: Row, places: dict[str, Any], at: Enviro
             continue
         if issubclass(site.kind, Series):
             # A sample of a walk with a diffuse start is far from the data, and squares of its steps keep no digits.
-            F = lambda x, name=site.name, known=dict(latent): row.log_joint(at, {**zeros, **known, name: x})
+            F = lambda x, name=site.name, known=dict(latent): row.log_joint(environment, {**zeros, **known, name: x})
             slope = tree.scale(jax.grad(F)(zeros[site.name]), 1.0 / row.temperature)
             latent[site.name] = site.kind.of(slope.belief().mean)
             continue
-        natural = own_natural(site, row.environment(at, {**zeros, **latent}), dtype_of(at), row.temperature)
+        natural = own_natural(
+            site, row.environment(environment, {**zeros, **latent}), dtype_of(environment), row.temperature
+        )
         sample = natural.belief().sample(jax.random.fold_in(key, number))
         # Below a category without a value in this row, a latent has no prior, and does not count.
         sample = jnp.where(jnp.isfinite(sample), sample, jnp.zeros_like(sample))

@@ -549,9 +549,9 @@ def kind_of(belief: Belief) -> type[Statistics]:
         return Numbers
     kind = OF_FAMILY.get(type(belief))
     if kind is None:
-        known = ", ".join(family.__name__ for family in OF_FAMILY)
+        families = ", ".join(family.__name__ for family in OF_FAMILY)
         raise TypeError(
-            f"a {type(belief).__name__} is no prior of a graph's variable; give one of {known}, or a factor such as "
+            f"a {type(belief).__name__} is no prior of a graph's variable; give one of {families}, or a factor such as "
             "graphs.Normal(0.0, precision=1.0)"
         )
     return kind

@@ -72,19 +72,19 @@ class WordsFactor(OfWords):
     exchangeable = True
     first_concentration = 100.0
 
-    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
         # Returns the log probability of the words, or its bound.
-        return self.prepared(at).log_density(x, at)
+        return self.prepared(environment).log_density(x, environment)
 
-    def prepared(self, at: Environment) -> WordsInVocabulary:
+    def prepared(self, environment: Environment) -> WordsInVocabulary:
         # Returns the factor with the probability of every word in every topic, one exponential for all documents.
-        log = self.topic.of_kind(Probabilities, at).log.T / at.temperature
+        log = self.topic.of_kind(Probabilities, environment).log.T / environment.temperature
         top = jax.lax.stop_gradient(jnp.max(log, axis=-1))
         return WordsInVocabulary(self.share, jnp.exp(log - top[:, None]), top)
 
-    def predicted(self, at: Environment) -> tuple[Array, Array]:
+    def predicted(self, environment: Environment) -> tuple[Array, Array]:
         # Returns the probabilities of one more word of the document, and their variances.
-        share, topic = (jnp.exp(part.of_kind(Probabilities, at).log) for part in (self.share, self.topic))
+        share, topic = (jnp.exp(part.of_kind(Probabilities, environment).log) for part in (self.share, self.topic))
         p = share @ topic
         p = p / jnp.sum(p)
         return p, p * (1.0 - p)
@@ -103,12 +103,14 @@ class WordsInVocabulary(OfWords):
     probability: Array  # of every word in every topic relative to its largest, `[V, K]`
     top: Array  # the logarithms of the largest, `[V]`
 
-    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
         # Returns the log probability of the words, or its bound.
         ids, counts = x.value
-        return _log_probability(counts, self.share, at, lambda share: self.probability[ids] @ share, self.top[ids])
+        return _log_probability(
+            counts, self.share, environment, lambda share: self.probability[ids] @ share, self.top[ids]
+        )
 
-    def evaluated(self, x: Inputs, at: Environment) -> WordsInTopics:
+    def evaluated(self, x: Inputs, environment: Environment) -> WordsInTopics:
         # Returns the factor with the table rows of the document's words.
         ids = x.value[0]
         return WordsInTopics(self.share, self.probability[ids].T, self.top[ids])
@@ -122,15 +124,17 @@ class WordsInTopics(OfWords):
     probability: Array  # of every word in every topic relative to its largest, `[K, words]`
     top: Array  # the logarithms of the largest, `[words]`
 
-    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
         # Returns the log probability of the words, or its bound.
-        return _log_probability(x.value[1], self.share, at, lambda share: share @ self.probability, self.top)
+        return _log_probability(x.value[1], self.share, environment, lambda share: share @ self.probability, self.top)
 
 
-def _log_probability(counts: Array, share: Any, at: Environment, mixed: Callable[[Array], Array], top: Array) -> Array:
+def _log_probability(
+    counts: Array, share: Any, environment: Environment, mixed: Callable[[Array], Array], top: Array
+) -> Array:
     """Returns the log probability of words; `mixed` maps shares to probabilities relative to their largest."""
-    log = share.of_kind(Probabilities, at).log / at.temperature
+    log = share.of_kind(Probabilities, environment).log / environment.temperature
     largest = jax.lax.stop_gradient(jnp.max(log))
     probability = mixed(jnp.exp(log - largest))
     words = jnp.log(jnp.maximum(probability, jnp.finfo(probability.dtype).tiny)) + largest + top
-    return at.temperature * jnp.sum(counts.astype(words.dtype) * words)
+    return environment.temperature * jnp.sum(counts.astype(words.dtype) * words)

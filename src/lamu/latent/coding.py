@@ -33,7 +33,7 @@ def functions_of(posterior: Any) -> tuple[Callable[[np.ndarray], Any], Callable[
     graph = graph_of(posterior)
     statistics = expected_statistics(graph, posterior.belief, 32, jax.random.clone(posterior.key))
     dtype = dtype_of(statistics)
-    sites, at = in_dtype(graph.at_values().in_rows, dtype), Environment(dict(statistics))
+    sites, environment = in_dtype(graph.at_values().in_rows, dtype), Environment(dict(statistics))
     latents = [site for site in sites if site.factor.exact]
     symbols = [site for site in sites if isinstance(site.factor, Potential)]
     encoder = (graph.local or {}).get(latents[0].name) if len(latents) == 1 else None
@@ -48,7 +48,7 @@ def functions_of(posterior: Any) -> tuple[Callable[[np.ndarray], Any], Callable[
             f"{y.name!r} has the likelihood {y.factor.likelihood.name}, and a code is of symbols; use Bernoulli() or "
             "Categorical(K)"
         )
-    if not _standard(z, at, dtype):
+    if not _standard(z, environment, dtype):
         raise TypeError(f"the prior of {z.name!r} is no standard normal, whose bins the code cuts; use Normal(0, 1)")
 
     def probabilities(value: np.ndarray) -> np.ndarray:
@@ -64,9 +64,9 @@ def functions_of(posterior: Any) -> tuple[Callable[[np.ndarray], Any], Callable[
 def _encoded(graph: Graph, statistics: Statistics, row: Array, latent: str, symbol: str) -> tuple[Array, Array]:
     """Returns mean and deviation of q(z | y) of a row."""
     encoder: Any = graph.local[latent]
-    dtype, at = dtype_of(statistics), Environment(statistics)
+    dtype, environment = dtype_of(statistics), Environment(statistics)
     of_row = Row.of(in_dtype(graph.at_values().in_rows, dtype), (), {symbol: row}, 1.0, dtype)
-    belief = encoder.belief(latent, statistics["local"][latent], of_row, at)
+    belief = encoder.belief(latent, statistics["local"][latent], of_row, environment)
     return belief.mean, jax.lax.rsqrt(belief.precision.values)
 
 
@@ -79,9 +79,9 @@ def _outputs(graph: Graph, statistics: Statistics, value: Array, latent: str, sy
     return sites[symbol].factor.entries(Environment({**statistics, latent: values}))[0]
 
 
-def _standard(site: Any, at: Environment, dtype: DTypeLike) -> bool:
+def _standard(site: Any, environment: Environment, dtype: DTypeLike) -> bool:
     """Returns whether a latent's prior is N(0, I): λ = (0, −1/2)."""
-    if site.kind is not Numbers or not site.factor.conjugate or site.factor.names & set(at.statistics):
+    if site.kind is not Numbers or not site.factor.conjugate or site.factor.names & set(environment.statistics):
         return False
     natural: Any = own_natural(site, Environment({}), dtype)
     return bool(np.allclose(natural.first, 0.0) and np.allclose(natural.second, -0.5))

@@ -65,8 +65,8 @@ def analogies(posterior: Any, rows: Any, key: RandomKey, category: str = "c") ->
     statistics = expected_statistics(graph, posterior.belief, 32, of_theta)
     names = [site.name for site in graph.in_rows if site.kind is Categories]
     if category not in names:
-        known = ", ".join(names) or "a model with some"
-        raise ValueError(f"the rows have no category {category!r}; give one of {known}")
+        categories = ", ".join(names) or "a model with some"
+        raise ValueError(f"the rows have no category {category!r}; give one of {categories}")
     of_block = lambda y, first: _analogies(graph, statistics, y, jax.random.clone(of_rows), first, category)
     return over_blocks(of_block, data)
 
@@ -76,19 +76,25 @@ def _analogies(
     graph: Graph, statistics: Statistics, data: Data, key: RandomKey, first: Array, category: str
 ) -> dict[str, Array]:
     """Returns the means of a block of rows in every class."""
-    sites, at = in_dtype(graph.in_rows, dtype_of(statistics)), Environment(dict(statistics))
+    sites, environment = in_dtype(graph.in_rows, dtype_of(statistics)), Environment(dict(statistics))
     count = shape_of(next(site for site in sites if site.name == category))[-1]
     natural = graph.row_latents(statistics, data, key=key, first=first)
 
     def means(own: Any, natural: Any, value: Array) -> dict[str, Array]:
-        row = Row.of(sites, graph.columns, {n: part for n, part in own.items() if n != category}, 1.0, dtype_of(at))
+        row = Row.of(
+            sites, graph.columns, {n: part for n, part in own.items() if n != category}, 1.0, dtype_of(environment)
+        )
         row = row.given(category, value)
         for site in row.latent:
             below = category in site.factor.names
-            mean = site.factor.predicted(row.environment(at, {}))[0] if below else natural[site.name].belief().mean
+            mean = (
+                site.factor.predicted(row.environment(environment, {}))[0]
+                if below
+                else natural[site.name].belief().mean
+            )
             row = row.given(site.name, mean)
-        environment, observed = row.environment(at, {}), own.keys() - {category}
-        return {site.name: site.factor.predicted(environment)[0] for site in sites if site.name in observed}
+        row_environment, observed = row.environment(environment, {}), own.keys() - {category}
+        return {site.name: site.factor.predicted(row_environment)[0] for site in sites if site.name in observed}
 
     values = jnp.eye(count, dtype=dtype_of(statistics))
     in_all = jax.vmap(jax.vmap(means, in_axes=(None, None, 0)), in_axes=(0, 0, None))
@@ -258,10 +264,10 @@ def reconstruct(posterior: Any, rows: Any, key: RandomKey) -> dict[str, Array]:
     graph, data = graph_of(posterior), posterior.model.read(rows).y
     of_theta, of_rows, of_means = jax.random.split(key, 3)
     statistics = expected_statistics(graph, posterior.belief, 32, of_theta)
-    one = lambda y, first: _reconstructed(
+    of_block = lambda y, first: _reconstructed(
         graph, statistics, y, jax.random.clone(of_rows), jax.random.clone(of_means), first
     )
-    return over_blocks(one, data)
+    return over_blocks(of_block, data)
 
 
 @jax.jit

@@ -74,19 +74,19 @@ class AutoregressiveBernoulli(LearnedPrior):
         """Returns W = 0 and c = 0: independent entries."""
         return {"kernel": jnp.zeros((self.latents, self.latents), dtype), "bias": jnp.zeros(self.latents, dtype)}
 
-    def log_density(self, x: Inputs, at: Environment, observed: Any = None) -> Array:
+    def log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
         """Returns log p(b) at zeros and ones, or between them."""
-        return self.log_prob(at.statistics[self.weights.of.name], x.value, at)
+        return self.log_prob(environment.statistics[self.weights.of.name], x.value, environment)
 
-    def log_prob(self, weights: Params, z: Array, at: Environment) -> Array:
+    def log_prob(self, weights: Params, z: Array, environment: Environment) -> Array:
         """Returns the sum of the log probabilities of the entries given the previous ones."""
         b = jnp.asarray(z, weights["bias"].dtype)
-        logits = self._logits(weights, at) + jnp.tril(weights["kernel"], -1) @ b
+        logits = self._logits(weights, environment) + jnp.tril(weights["kernel"], -1) @ b
         return jnp.sum(b * logits - jax.nn.softplus(logits))
 
-    def draw(self, key: RandomKey, weights: Params, at: Environment) -> Array:
+    def draw(self, key: RandomKey, weights: Params, environment: Environment) -> Array:
         """Returns a sample, one entry after the other."""
-        base_logits, kernel = self._logits(weights, at), jnp.tril(weights["kernel"], -1)
+        base_logits, kernel = self._logits(weights, environment), jnp.tril(weights["kernel"], -1)
         uniform = jax.random.uniform(key, base_logits.shape, base_logits.dtype)
 
         def step(b: Array, j: Array) -> tuple[Array, None]:
@@ -95,9 +95,9 @@ class AutoregressiveBernoulli(LearnedPrior):
 
         return jax.lax.scan(step, jnp.zeros_like(base_logits), jnp.arange(self.latents))[0]
 
-    def _logits(self, weights: Params, at: Environment) -> Array:
+    def _logits(self, weights: Params, environment: Environment) -> Array:
         """Returns f + c."""
-        return weights["bias"] if self.logits is None else weights["bias"] + self.logits.first(at)
+        return weights["bias"] if self.logits is None else weights["bias"] + self.logits.first(environment)
 
 
 @record
@@ -139,7 +139,7 @@ class FlowPrior(LearnedPrior):
         """Returns initial parameters of every flow by its number."""
         return init_flows(self.flows, key, self.latents, 0, dtype)
 
-    def log_prob(self, weights: Params, z: Array, at: Environment) -> Array:
+    def log_prob(self, weights: Params, z: Array, environment: Environment) -> Array:
         """Returns the log density of the noise plus the log determinants."""
         nothing, total = jnp.zeros(0, z.dtype), jnp.zeros((), z.dtype)
         for number, flow in enumerate(self.flows):
@@ -147,7 +147,7 @@ class FlowPrior(LearnedPrior):
             total = total + log_det
         return self._noise(z.dtype).log_prob(z) + total
 
-    def draw(self, key: RandomKey, weights: Params, at: Environment) -> Array:
+    def draw(self, key: RandomKey, weights: Params, environment: Environment) -> Array:
         """Returns noise mapped by the inverse flows."""
         dtype = jax.tree.leaves(weights)[0].dtype
         z = self._noise(dtype).sample(key)
@@ -189,12 +189,12 @@ class MixturePrior(LearnedPrior):
         mean = jax.random.normal(key, (self.parts, self.latents), dtype)
         return {"logit": jnp.zeros(self.parts, dtype), "mean": mean, "log_scale": jnp.zeros_like(mean)}
 
-    def log_prob(self, weights: Params, z: Array, at: Environment) -> Array:
+    def log_prob(self, weights: Params, z: Array, environment: Environment) -> Array:
         """Returns the log of the sum over the parts."""
         log_parts = jax.vmap(lambda m, log_s: Gaussian(m, Diagonal(jnp.exp(-2 * log_s))).log_prob(z))
         return jax.nn.logsumexp(jax.nn.log_softmax(weights["logit"]) + log_parts(weights["mean"], weights["log_scale"]))
 
-    def draw(self, key: RandomKey, weights: Params, at: Environment) -> Array:
+    def draw(self, key: RandomKey, weights: Params, environment: Environment) -> Array:
         """Returns a sample of a randomly chosen part."""
         of_part, of_noise = jax.random.split(key)
         part = jax.random.categorical(of_part, weights["logit"])
@@ -255,12 +255,12 @@ class TransitionPrior(LearnedPrior):
         mean, log_scale = jnp.split(outputs(self.network, weights, {}, z[None], None, False, None)[0][0], 2)
         return Gaussian(mean, Diagonal(jnp.exp(-2 * soft_clipped(log_scale))))
 
-    def log_prob(self, weights: Params, z: Array, at: Environment) -> Array:
+    def log_prob(self, weights: Params, z: Array, environment: Environment) -> Array:
         """Returns the sum of the log densities of all steps."""
         steps = jax.vmap(lambda before, after: self.moved(weights, before).log_prob(after))(z[:-1], z[1:])
         return self._start(z).log_prob(z[0]) + jnp.sum(steps)
 
-    def draw(self, key: RandomKey, weights: Params, at: Environment) -> Array:
+    def draw(self, key: RandomKey, weights: Params, environment: Environment) -> Array:
         """Returns a sample of the series, `[T, D]`."""
         of_first, *keys = jax.random.split(key, self.steps)
         zeros = jnp.zeros((1, self.latents), jax.tree.leaves(weights)[0].dtype)
@@ -343,24 +343,26 @@ class VampPrior(LearnedPrior):
         """Returns the initial pseudo-inputs."""
         return {"inputs": jnp.asarray(self.inputs, dtype)}
 
-    def log_prob(self, weights: Params, z: Array, at: Environment) -> Array:
+    def log_prob(self, weights: Params, z: Array, environment: Environment) -> Array:
         """Returns the log of the average over the pseudo-inputs."""
-        log_parts = jax.vmap(lambda outputs: self._belief(outputs, at).log_prob(z))(self._encoded(weights, at))
+        log_parts = jax.vmap(lambda outputs: self._belief(outputs, environment).log_prob(z))(
+            self._encoded(weights, environment)
+        )
         return jax.nn.logsumexp(log_parts) - jnp.log(jnp.asarray(log_parts.size, log_parts.dtype))
 
-    def draw(self, key: RandomKey, weights: Params, at: Environment) -> Array:
+    def draw(self, key: RandomKey, weights: Params, environment: Environment) -> Array:
         """Returns a sample of the belief at one pseudo-input."""
         of_input, of_belief = jax.random.split(key)
-        outputs = self._encoded(weights, at)
-        return self._belief(outputs[jax.random.randint(of_input, (), 0, len(outputs))], at).sample(of_belief)
+        outputs = self._encoded(weights, environment)
+        return self._belief(outputs[jax.random.randint(of_input, (), 0, len(outputs))], environment).sample(of_belief)
 
-    def _encoded(self, weights: Params, at: Environment) -> Array:
-        own = at.statistics["local"][self.name]["network"]
+    def _encoded(self, weights: Params, environment: Environment) -> Array:
+        own = environment.statistics["local"][self.name]["network"]
         with lenient():
             return outputs(self.encoder.network, own, {}, weights["inputs"], None, False, None)[0]
 
-    def _belief(self, outputs: Array, at: Environment) -> Any:
-        return self.encoder.family.belief(at.statistics["local"][self.name]["family"], outputs)
+    def _belief(self, outputs: Array, environment: Environment) -> Any:
+        return self.encoder.family.belief(environment.statistics["local"][self.name]["family"], outputs)
 
 
 def _same(first: Any, second: Any) -> bool:

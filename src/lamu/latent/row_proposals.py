@@ -117,8 +117,8 @@ def row_joint(posterior: Any, row: Any) -> tuple[Joint, Any]:
             raise TypeError(f"the latent {site.name!r} is a category, which no path moves; put it in the data")
         if site.name in local and not local[site.name].has_density:
             raise TypeError(f"the local of {site.name!r} has no density; use Amortised(network)")
-    at = Environment(dict(statistics))
-    return _RowOfPosterior(observed_row, at), _BeliefOfRow(local, observed_row, at, jax.random.key(0))
+    environment = Environment(dict(statistics))
+    return _RowOfPosterior(observed_row, environment), _BeliefOfRow(local, observed_row, environment, jax.random.key(0))
 
 
 def weighed_rows(graph: Any, belief: Belief, rows: Any, samples: int, key: RandomKey) -> RowLogProb:
@@ -198,23 +198,23 @@ def _fitted_log_weights(
     graph: Graph, statistics: dict[str, Any], theta: Params, y: Data, key: RandomKey, first: Array, samples: int
 ) -> Array:
     """Returns `fitted_log_weights` of a block of rows; each row's samples depend on its number."""
-    dtype, at = dtype_of(statistics, *jax.tree.leaves(y)), Environment(statistics)
+    dtype, environment = dtype_of(statistics, *jax.tree.leaves(y)), Environment(statistics)
     sites = in_dtype(graph.in_rows, dtype)
     count = max((leaf.shape[0] for leaf in jax.tree.leaves(theta)), default=1)
 
-    def log_joint(at: Environment, data: Data, z: Params) -> Array:
+    def log_joint(environment: Environment, data: Data, z: Params) -> Array:
         row = Row.of(sites, graph.columns, data, 1.0, dtype)
-        return with_values(row, z).log_joint(at, {})
+        return with_values(row, z).log_joint(environment, {})
 
     def of_row(data: Data, key: RandomKey) -> Array:
         row = Row.of(sites, graph.columns, data, 1.0, dtype)
         zeros = {site.name: jnp.zeros(shape_of(site), dtype) for site in row.latent}
         flat, unravel = tree.ravel(zeros)
-        log_density = lambda z: log_joint(at, data, unravel(z))
+        log_density = lambda z: log_joint(environment, data, unravel(z))
         of_start, of_draws = jax.random.split(key)
         starts = [flat]
         if graph.local:
-            starts.append(tree.ravel(drawn_latents(graph.local, row, at, of_start)[0])[0])
+            starts.append(tree.ravel(drawn_latents(graph.local, row, environment, of_start)[0])[0])
         best = jnp.stack(starts)[jnp.argmax(jnp.stack([_finite(log_density(z)) for z in starts]))]
         mode, vectors, precision = _mode(log_density, best)
 
@@ -223,14 +223,14 @@ def _fitted_log_weights(
             scale = _FREEDOM / (2 * jax.random.gamma(of_scale, _FREEDOM / 2, dtype=dtype))
             noise = jax.random.normal(of_normal, mode.shape, dtype)
             z = mode + vectors @ (noise * jnp.sqrt(scale / precision))
-            environment = Environment(graph.values_of(jax.tree.map(lambda leaf: leaf[i % count], theta)))
+            row_environment = Environment(graph.values_of(jax.tree.map(lambda leaf: leaf[i % count], theta)))
             log_q = lambda z: _log_t(jnp.sum(precision * (vectors.T @ (z - mode)) ** 2), precision)
             if not graph.local:
-                return log_joint(environment, data, unravel(z)) - log_q(z)
-            other = tree.ravel(drawn_latents(graph.local, row, environment, of_local)[0])[0]
+                return log_joint(row_environment, data, unravel(z)) - log_q(z)
+            other = tree.ravel(drawn_latents(graph.local, row, row_environment, of_local)[0])[0]
             z = jnp.where(i % 2 == 1, other, z)
-            log_own = _finite(log_proposal(graph.local, row, environment, jax.random.clone(of_local), unravel(z)))
-            return log_joint(environment, data, unravel(z)) - jnp.logaddexp(log_q(z), log_own) + math.log(2)
+            log_own = _finite(log_proposal(graph.local, row, row_environment, jax.random.clone(of_local), unravel(z)))
+            return log_joint(row_environment, data, unravel(z)) - jnp.logaddexp(log_q(z), log_own) + math.log(2)
 
         return jax.lax.map(draw, jnp.arange(samples))
 

@@ -187,9 +187,9 @@ class NegativeBinomial(Dispersed):
         upper = jnp.maximum(mean + 12.0 * deviation, edge) + 45.0 * (1.0 + mean / theta)
         reach = jnp.log(upper / lower)
 
-        def node(at: tuple[Array, Array]) -> Array:
-            y = lower * jnp.exp(reach * at[0])
-            return at[1] * reach * y * term(y)
+        def node(node_and_weight: tuple[Array, Array]) -> Array:
+            y = lower * jnp.exp(reach * node_and_weight[0])
+            return node_and_weight[1] * reach * y * term(y)
 
         nodes = jnp.asarray((_NODES + 1.0) / 2, f.dtype), jnp.asarray(_WEIGHTS / 2, f.dtype)
         return jnp.sum(few, axis=0) + jnp.sum(jax.lax.map(node, nodes), axis=0) + slope / 24.0

@@ -260,7 +260,7 @@ def apart(key: RandomKey, positions: Params, density: Density) -> Params:
             leaf + _APART * jnp.maximum(jnp.abs(leaf), 1) * jax.random.uniform(key, leaf.shape, leaf.dtype, -1.0, 1.0)
         )
         new = jax.tree.map(far, position, keys)
-        value, slope = jax.value_and_grad(lambda at: density.log_target(at, 1.0))(new)
+        value, slope = jax.value_and_grad(lambda position: density.log_target(position, 1.0))(new)
         finite = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in [value, *jax.tree.leaves(slope)]]).all()
         return jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, position)
 
@@ -424,8 +424,8 @@ class Chains(Runnable):
         chains = jax.vmap(begin)(jax.random.split(jax.random.fold_in(key, 1), self.chains))
         adaptation = None
         if self.step_size is None:
-            one = Adaptation.begin(tree.dimension(params), self.target_acceptance)
-            adaptation = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.chains, *jnp.shape(leaf))), one)
+            single = Adaptation.begin(tree.dimension(params), self.target_acceptance)
+            adaptation = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.chains, *jnp.shape(leaf))), single)
         return ChainsState(jnp.zeros((), jnp.int32), chains, adaptation, network_state)
 
     def step(self, key: RandomKey, state: ChainsState, batch: Batch, objective: Objective) -> tuple[ChainsState, Info]:

@@ -100,8 +100,8 @@ class BezierCurve:
 
         @jax.jit
         def step(key: RandomKey, middles: Params, memory: State, batch: Batch) -> tuple[Params, State]:
-            def slope(one: tuple[Params, Params, Params, Array]) -> Params:
-                a, b, c, t = one
+            def slope(terms: tuple[Params, Params, Params, Array]) -> Params:
+                a, b, c, t = terms
                 return jax.grad(lambda c: loss.on(_at(a, b, c, t), batch))(c)
 
             t = jax.random.uniform(key, (paths,), jnp.result_type(float))

@@ -45,9 +45,9 @@ def leapfrog(
     #
     # It preserves volumes, is its own inverse with the momentum negated, and has an energy error of O(η²) over a path.
 
-    def one(_: Array, at: Phase) -> Phase:
-        half = at.momentum + 0.5 * step_size * at.gradient
-        position = at.position + step_size * inverse_mass * half
+    def one(_: Array, phase: Phase) -> Phase:
+        half = phase.momentum + 0.5 * step_size * phase.gradient
+        position = phase.position + step_size * inverse_mass * half
         value, gradient = jax.value_and_grad(log_density)(position)
         return Phase(position, half + 0.5 * step_size * gradient, value, gradient)
 

@@ -108,12 +108,12 @@ class Langevin(Kernel):
         noise_key, accept_key = jax.random.split(key)
         vector, unravel = tree.ravel(chain.position)
         noise = jax.random.normal(noise_key, vector.shape, vector.dtype)
-        drift = lambda at: 0.5 * step_size**2 * inverse_mass * at.gradient
+        drift = lambda chain: 0.5 * step_size**2 * inverse_mass * chain.gradient
         there = vector + drift(chain) + step_size * jnp.sqrt(inverse_mass) * noise
         proposal = self.begin(unravel(there), target)
 
-        def log_proposal(new: Array, old: Array, at: Chain) -> Array:
-            return -0.5 * jnp.sum((new - old - drift(at)) ** 2 / inverse_mass) / step_size**2
+        def log_proposal(new: Array, old: Array, chain: Chain) -> Array:
+            return -0.5 * jnp.sum((new - old - drift(chain)) ** 2 / inverse_mass) / step_size**2
 
         log_ratio = (
             proposal.log_density

@@ -423,11 +423,11 @@ class CurvatureStepSize:
         size = _norm(new)
         # Where a batch has no curvature, or one that is NaN, the last estimate is kept.
         usable = jnp.isfinite(size) & (_norm(image) > 0)
-        known, slow = memory["largest"], min(_FALLING / warmup, 1.0)
-        largest = jnp.where(jnp.isfinite(known), jnp.maximum(size, (1.0 - slow) * known + slow * size), size)
+        before, slow = memory["largest"], min(_FALLING / warmup, 1.0)
+        largest = jnp.where(jnp.isfinite(before), jnp.maximum(size, (1.0 - slow) * before + slow * size), size)
         return {
             "product": jax.tree.map(lambda a, b: jnp.where(usable, a, b), new, old),
-            "largest": jnp.where(usable & (t + 1 >= min(_REST, math.ceil(warmup / 4))), largest, known),
+            "largest": jnp.where(usable & (t + 1 >= min(_REST, math.ceil(warmup / 4))), largest, before),
             "rows": jnp.maximum(memory["rows"], rows.astype(length.dtype)),
         }
 

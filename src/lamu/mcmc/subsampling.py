@@ -157,7 +157,7 @@ class Subsampled(Kernel):
             place = now.block * size + jnp.arange(size, dtype=jnp.int32)
             chosen = order[jnp.minimum(place, total - 1)]
             real = ((place < total) & (mask[chosen] > 0)).astype(vector.dtype)
-            old, new = (jnp.where(real > 0, target.rows(at, chosen), 0.0) for at in (chain.position, proposal))
+            old, new = (jnp.where(real > 0, target.rows(theta, chosen), 0.0) for theta in (chain.position, proposal))
             difference = jnp.where(jnp.isnan(new), -jnp.inf, new) - old
             added = jnp.sum(difference) + (prior_new - prior_old) / asked
             tally = _Tally(

@@ -74,8 +74,8 @@ def natural_gradient(expectation: Any, key: RandomKey, belief: Belief, loss: Any
     def at_draw(key: RandomKey) -> Evaluation:
         draw_key, layer_key = jax.random.split(key)
         theta, pull = expectation.point(draw_key, belief)
-        at = loss.gradient(theta, layer_key)
-        return Evaluation(at.value, values_of(pull(at.coordinates)), at.rest, None, at.network_state)
+        point = loss.gradient(theta, layer_key)
+        return Evaluation(point.value, values_of(pull(point.coordinates)), point.rest, None, point.network_state)
 
     return tree.average_over(at_draw, key, expectation.samples)
 
@@ -88,8 +88,8 @@ def _estimated(estimator: Any, key: RandomKey, belief: Belief, loss: Any) -> Eva
         return estimate.value, estimate.gradient
 
     # The gradient in the rest is that of the estimated value.
-    (found, gradient), rest = jax.value_and_grad(value, has_aux=True)(loss.rest)
-    return Evaluation(found, values_of(gradient), rest, None, loss.network_state)
+    (loss_value, gradient), rest = jax.value_and_grad(value, has_aux=True)(loss.rest)
+    return Evaluation(loss_value, values_of(gradient), rest, None, loss.network_state)
 
 
 def evidence_bound(
@@ -197,21 +197,21 @@ class NaturalRule(Runnable):
     ) -> tuple[NaturalState, Info]:
         # Returns the state after one step of the rule on a batch.
         loss = self.subject.loss(objective, batch, state.network_state, state.rest)
-        at = natural_gradient(self.expectation, key, state.belief, loss)
+        evaluation = natural_gradient(self.expectation, key, state.belief, loss)
         rate, count = rate_for(self.learning_rate, objective.model)(state.count), state.count + 1
         rest_rate = rate if self.rest_rate is None else self.rest_rate(state.count)
 
-        momentum, followed = self.momentum.follow(state.momentum, at.gradient, count)
+        momentum, followed = self.momentum.follow(state.momentum, evaluation.gradient, count)
         target = self._target(objective, state.belief, followed)
         return (
             NaturalState(
                 count=count,
                 belief=self.geometry.step(state.belief, target, rate),
                 momentum=momentum,
-                rest=_moved(objective, state.rest, at.rest, rest_rate),
-                network_state=at.network_state,
+                rest=_moved(objective, state.rest, evaluation.rest, rest_rate),
+                network_state=evaluation.network_state,
             ),
-            Info(loss=at.value, residual=self._residual(objective, state.belief, at.gradient)),
+            Info(loss=evaluation.value, residual=self._residual(objective, state.belief, evaluation.gradient)),
         )
 
     def posterior(
@@ -224,15 +224,15 @@ class NaturalRule(Runnable):
         rule = self.subject.predictive if self.keeps_uncertainty else Sampled()
         if self.keeps_uncertainty:
             network = PartialBelief(belief, others) if jax.tree.leaves(others) else belief
-            whole: Belief = Product({"network": network, "likelihood": Point(dispersions)})
+            joint: Belief = Product({"network": network, "likelihood": Point(dispersions)})
         else:
-            whole = Point({"network": tree.merged(belief.mode, others), "likelihood": dispersions})
+            joint = Point({"network": tree.merged(belief.mode, others), "likelihood": dispersions})
         evidence = None
         if self.subject.settles and isinstance(data, Arrays):
             bound_key = jax.random.fold_in(jax.random.clone(key), 3)
             evidence = evidence_bound(self.subject, self.expectation, bound_key, belief, state.rest, objective, data)
         temperature = objective.temperature
-        return Posterior(objective.model, whole, state.network_state, rule, key, evidence, temperature=temperature)
+        return Posterior(objective.model, joint, state.network_state, rule, key, evidence, temperature=temperature)
 
     def direction(
         self, key: RandomKey, belief: Belief, batch: Batch, objective: Objective, dispersions: Params | None = None

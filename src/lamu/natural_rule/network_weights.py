@@ -153,12 +153,12 @@ class Flips:
         def at_draw(key: RandomKey) -> Evaluation:
             draw_key, layer_key, sign_key = jax.random.split(key, 3)
             theta = belief.sample(draw_key)
-            at = loss.gradient(theta, layer_key)
+            point = loss.gradient(theta, layer_key)
             if tree.dimension(theta) <= self.most:
-                slopes = _differences(loss, theta, at.value, layer_key)
+                slopes = _differences(loss, theta, point.value, layer_key)
             else:
-                slopes = _to_second_order(loss, theta, at.coordinates, layer_key, sign_key)
-            return Evaluation(at.value, slopes, at.rest, None, at.network_state)
+                slopes = _to_second_order(loss, theta, point.coordinates, layer_key, sign_key)
+            return Evaluation(point.value, slopes, point.rest, None, point.network_state)
 
         return tree.average_over(at_draw, key, self.samples)
 
@@ -176,8 +176,8 @@ def _differences(loss: BatchLoss, theta: Params, value: Array, key: RandomKey) -
 
 def _to_second_order(loss: BatchLoss, theta: Params, slope: Params, key: RandomKey, sign_key: RandomKey) -> Params:
     keys = tree.keys_like(sign_key, theta)
-    signs = jax.tree.map(lambda leaf, one: jax.random.rademacher(one, leaf.shape, leaf.dtype), theta, keys)
-    product = jax.jvp(lambda at: loss.gradient(at, jax.random.clone(key)).coordinates, (theta,), (signs,))[1]
+    signs = jax.tree.map(lambda leaf, sign_key: jax.random.rademacher(sign_key, leaf.shape, leaf.dtype), theta, keys)
+    product = jax.jvp(lambda params: loss.gradient(params, jax.random.clone(key)).coordinates, (theta,), (signs,))[1]
     return jax.tree.map(lambda g, s, v, h: g - s * v * h, slope, theta, signs, product)
 
 
@@ -264,10 +264,10 @@ class NetworkWeights(Subject):
         prior: Any = objective.model.free_prior
         if isinstance(belief, Gaussian):
             return _gaussian_prior(prior, belief, 1.0 / objective.temperature)
-        known: Belief = prior.exponential(belief.to_natural())
+        conjugate: Belief = prior.exponential(belief.to_natural())
         gaussian = independent_normal(prior, belief.mean) if isinstance(belief, Binary) else None
-        if type(known) is type(belief):
-            values = known.to_natural()
+        if type(conjugate) is type(belief):
+            values = conjugate.to_natural()
         elif gaussian is not None:
             # log p(+1) − log p(−1) = 2 δ m₀, and λ is half the log odds.
             values = jax.tree.map(jnp.multiply, *gaussian)

@@ -57,11 +57,11 @@ class ProgramMessages:
         def at(key: RandomKey) -> PyTree:
             noise_key, *keys = jax.random.split(key, 3)
             away = None if root is None or normal is None else root.sample(noise_key, normal.mean)
-            found = [self._at(k, belief, away, sign, loss) for k, sign in zip(keys, (1.0, -1.0), strict=True)]
-            return jax.tree.map(lambda a, b: (a + b) / 2.0, *found)
+            pair = [self._at(k, belief, away, sign, loss) for k, sign in zip(keys, (1.0, -1.0), strict=True)]
+            return jax.tree.map(lambda a, b: (a + b) / 2.0, *pair)
 
-        found = jax.vmap(at)(jax.random.split(key, self.pairs))
-        value, messages, slopes = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), found)
+        estimates = jax.vmap(at)(jax.random.split(key, self.pairs))
+        value, messages, slopes = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), estimates)
         gradient = {name: CANDIDATES[name_of(belief, name)].build(natural) for name, natural in messages.items()}
         parts: dict[str, Statistics] = {"conjugate": gradient} if gradient else {}
         if normal is not None:
@@ -90,8 +90,8 @@ class ProgramMessages:
         if normal is None:
             return loss(theta), messages, ()
         of_normal = lambda u: loss({**theta, "normal": u})
-        found, slope, hessian = at_point(normal, of_normal, theta["normal"])
-        return found, messages, (slope, hessian)
+        loss_value, slope, hessian = at_point(normal, of_normal, theta["normal"])
+        return loss_value, messages, (slope, hessian)
 
 
 def name_of(belief: Belief, site: str) -> str:

@@ -153,25 +153,25 @@ class _EquinoxTemplate:
 
 @lru_cache(maxsize=32)
 def _template(make: Callable[[RandomKey], PyTree]) -> _EquinoxTemplate:
-    made = apart(lambda: make(jax.random.key(0)))  # the first caller may be tracing
-    _require_module(made)
-    return _EquinoxTemplate(made)
+    template = apart(lambda: make(jax.random.key(0)))  # the first caller may be tracing
+    _require_module(template)
+    return _EquinoxTemplate(template)
 
 
-def _require_module(made: object) -> None:
+def _require_module(template: object) -> None:
     import equinox as eqx
 
-    module = made[0] if isinstance(made, tuple) else made
+    module = template[0] if isinstance(template, tuple) else template
     if not isinstance(module, eqx.Module) or not callable(module):
         raise TypeError(f"{module!r} is no Equinox module that can be called; give for instance eqx.nn.MLP(...)")
 
 
-def _values(made: PyTree) -> tuple[Params, State]:
+def _values(template: PyTree) -> tuple[Params, State]:
     """Returns the parameters by their names, and the state's arrays by their order."""
     import equinox as eqx
 
-    _require_module(made)
-    module, state = made if isinstance(made, tuple) else (made, None)
+    _require_module(template)
+    module, state = template if isinstance(template, tuple) else (template, None)
     leaves = jax.tree.leaves_with_path(eqx.filter(module, eqx.is_inexact_array))
     params = _nested([path for path, _ in leaves], [leaf for _, leaf in leaves])
     # Arrays of a state may have a weak type, which the first step would change, causing a recompilation.

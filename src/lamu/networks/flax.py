@@ -117,10 +117,10 @@ class Linen(Network):
         return _said(get_partition_spec(jax.eval_shape(make, jax.random.key(0))).get("params", {}))
 
     def _modes(self, stateful: bool, noisy: bool, train: bool) -> dict[str, bool]:
-        known = {"use_running_average": not train, "deterministic": not noisy}
-        known |= dict.fromkeys(("train", "training", "is_training"), train if stateful else noisy)
+        modes = {"use_running_average": not train, "deterministic": not noisy}
+        modes |= dict.fromkeys(("train", "training", "is_training"), train if stateful else noisy)
         asked = inspect.signature(type(self.module).__call__).parameters
-        return {name: value for name, value in known.items() if name in asked}
+        return {name: value for name, value in modes.items() if name in asked}
 
 
 def _said(specs: PyTree) -> dict[str, PartitionSpec]:

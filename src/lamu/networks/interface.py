@@ -230,8 +230,8 @@ def adapted(network: Any) -> Network:
 def _adapter(module: object) -> str:
     """Returns the name of the adapter for a module, by the package of its classes, without importing any."""
     packages = {".".join(each.__module__.split(".")[:2]) for each in type(module).__mro__}
-    known = {"torch.nn": "Torch", "flax.linen": "Linen", "flax.nnx": "NNX.of", "equinox._module": "Equinox.of"}
-    return next((f"{known[each]}(module)" for each in known if each in packages), "Linen, NNX, Equinox or Torch")
+    adapters = {"torch.nn": "Torch", "flax.linen": "Linen", "flax.nnx": "NNX.of", "equinox._module": "Equinox.of"}
+    return next((f"{adapters[each]}(module)" for each in adapters if each in packages), "Linen, NNX, Equinox or Torch")
 
 
 def _fact(name: str) -> property:

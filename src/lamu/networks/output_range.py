@@ -118,19 +118,20 @@ def output_range(function: Callable[..., PyTree], *args: PyTree) -> tuple[Output
     return OutputRange(lowest.min(axis=0), highest.max(axis=0), _named(last), last.scope), shape
 
 
-def require_scales(found: OutputRange | None, scales: tuple[str, ...], network: str, likelihood: str) -> None:
+def require_scales(output_range: OutputRange | None, scales: tuple[str, ...], network: str, likelihood: str) -> None:
     """Raises a ValueError for a network whose outputs cannot be on the scales that a likelihood expects."""
-    if found is None or len(scales) != len(found.lowest):
+    if output_range is None or len(scales) != len(output_range.lowest):
         return
     for scale in dict.fromkeys(scales):
         columns = np.asarray([each == scale for each in scales])
-        lowest, highest = float(found.lowest[columns].min()), float(found.highest[columns].max())
+        lowest, highest = float(output_range.lowest[columns].min()), float(output_range.highest[columns].max())
         if not _impossible(scale, lowest, highest):
             continue
         raise ValueError(
-            f"the network {network} ends in {_last(found)}, so that its outputs stay {_between(lowest, highest)}, and "
-            f"{likelihood} takes them as {scale}: it applies {_INVERSES.get(scale, 'the inverse link')} itself; "
-            f"{_remedy(found, scale)}"
+            f"the network {network} ends in {_last(output_range)}, so that its outputs stay "
+            f"{_between(lowest, highest)}, and {likelihood} takes them as {scale}: "
+            f"it applies {_INVERSES.get(scale, 'the inverse link')} itself; "
+            f"{_remedy(output_range, scale)}"
         )
 
 
@@ -411,8 +412,8 @@ def _joined(join: Callable[..., np.ndarray], axis: str) -> Callable[..., Ends]:
     """Returns the rule of an operation that concatenates arrays."""
 
     def rule(value: _Traced, *args: Ends) -> Ends:
-        whole = [[np.broadcast_to(end, each.shape) for end in x] for each, x in zip(value.inputs, args, strict=True)]
-        low, high = (join(side, value.params[axis]) for side in zip(*whole, strict=True))
+        ends = [[np.broadcast_to(end, each.shape) for end in x] for each, x in zip(value.inputs, args, strict=True)]
+        low, high = (join(side, value.params[axis]) for side in zip(*ends, strict=True))
         return low, high
 
     return rule

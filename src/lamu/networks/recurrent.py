@@ -200,7 +200,9 @@ class RecurrentNetwork(Network):
         drive = hidden @ cell["input"]["kernel"] + cell["input"]["bias"][None, None]
         width = cell["recurrent"]["kernel"].shape[0]
         start = self.start(jnp.zeros((hidden.shape[0], width), hidden.dtype))
-        _, outputs = jax.lax.scan(lambda memory, at: self.step(cell, memory, at), start, jnp.moveaxis(drive, 1, 0))
+        _, outputs = jax.lax.scan(
+            lambda memory, inputs: self.step(cell, memory, inputs), start, jnp.moveaxis(drive, 1, 0)
+        )
         return jnp.moveaxis(outputs, 0, 1)
 
 

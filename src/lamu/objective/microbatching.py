@@ -55,8 +55,8 @@ def parts_of(
         return 1
     if not looped and not model.scan_friendly(batch):
         return 1
-    held, random = _held(model, batch, network_state, params, key, train)
-    return 1 if random else min(batch.mask.shape[0], max(1, math.ceil(runs * held / room)))
+    row_bytes, random = _held(model, batch, network_state, params, key, train)
+    return 1 if random else min(batch.mask.shape[0], max(1, math.ceil(runs * row_bytes / room)))
 
 
 Part: TypeAlias = Callable[[Params, State, Batch, Array], tuple[Array, State]]

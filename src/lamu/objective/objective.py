@@ -137,15 +137,15 @@ class Objective:
     def shortest_subgradient(self, params: Params, gradient: Params) -> Params:
         """Returns the gradient a row; at a kink of the prior, the shortest subgradient."""
         # In JAX the gradient at a kink is that of the smooth part, as `Prior.kinks` requires.
-        known = self.model.free_prior.kinks(params["network"])
-        if known is None:
+        kinks = self.model.free_prior.kinks(params["network"])
+        if kinks is None:
             return gradient
 
         def shortest(theta: Array, g: Array, m: Array, a: Array) -> Array:
             rest = jnp.sign(g) * jnp.maximum(jnp.abs(g) - a / self.data_size, 0)
             return jnp.where((theta == m) & (a > 0), rest, g)
 
-        return {**gradient, "network": jax.tree.map(shortest, params["network"], gradient["network"], *known)}
+        return {**gradient, "network": jax.tree.map(shortest, params["network"], gradient["network"], *kinks)}
 
     def mean_loss(
         self,
@@ -226,8 +226,8 @@ class NonGaussian:
             prior: the prior.
             params: parameters of the right structure.
         """
-        known = prior.gaussian(params)
-        return None if known is not None and same_leaves(known.mean, params) else cls(prior)
+        gaussian = prior.gaussian(params)
+        return None if gaussian is not None and same_leaves(gaussian.mean, params) else cls(prior)
 
     def log_prob(self, params: Params) -> Array:
         """Returns the difference of the log densities, a scalar in nats.
@@ -235,13 +235,13 @@ class NonGaussian:
         Args:
             params: the weights.
         """
-        known = self.prior.gaussian(params)
-        if known is None:
+        gaussian = self.prior.gaussian(params)
+        if gaussian is None:
             return self.prior.log_prob(params)
         hold = lambda mean, x: None if mean is None else jax.lax.stop_gradient(x)
-        held = jax.tree.map(hold, known.mean, params, is_leaf=lambda leaf: leaf is None)
-        whole = self.prior.log_prob(tree.merged(held, params))
-        return whole - jax.lax.stop_gradient(known.log_prob(held)).astype(whole.dtype)
+        fixed = jax.tree.map(hold, gaussian.mean, params, is_leaf=lambda leaf: leaf is None)
+        log_density = self.prior.log_prob(tree.merged(fixed, params))
+        return log_density - jax.lax.stop_gradient(gaussian.log_prob(fixed)).astype(log_density.dtype)
 
 
 @record
@@ -292,14 +292,14 @@ class NetworkParameters:
         other leaves, which are in the loss (`lamu.objective.NonGaussian`). The precision is an operator: a `Diagonal`,
         or that of the belief used as prior.
         """
-        known = objective.model.free_prior.gaussian(coordinates)
-        if known is None:
+        gaussian = objective.model.free_prior.gaussian(coordinates)
+        if gaussian is None:
             return None
-        mean = _filled(known.mean, coordinates, jnp.zeros_like)
-        precision = known.precision
+        mean = _filled(gaussian.mean, coordinates, jnp.zeros_like)
+        precision = gaussian.precision
         if isinstance(precision, Diagonal | Scalar):
-            precision = Diagonal(_filled(precision.diagonal(known.mean), coordinates, jnp.zeros_like))
-        elif isinstance(precision, BlockDiagonal) and not same_leaves(known.mean, coordinates):
+            precision = Diagonal(_filled(precision.diagonal(gaussian.mean), coordinates, jnp.zeros_like))
+        elif isinstance(precision, BlockDiagonal) and not same_leaves(gaussian.mean, coordinates):
             precision = BlockDiagonal(_filled(precision.blocks, coordinates, lambda x: Diagonal(jnp.zeros_like(x))))
         return mean, precision.scale(1.0 / objective.data_size)
 

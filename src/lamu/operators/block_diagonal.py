@@ -113,7 +113,7 @@ class BlockDiagonal(Operator):
         return blocks[0].feature_covariance(features, outputs, marginal) if len(blocks) == 1 else None
 
     def by_leaf(self, numbers: PyTree) -> list[tuple[Operator, list[int]]]:
-        return [each for found in self._leaves(lambda block, part: block.by_leaf(part), numbers) for each in found]
+        return [each for blocks in self._leaves(lambda block, part: block.by_leaf(part), numbers) for each in blocks]
 
     def is_positive(self, like: Params) -> Array:
         signs = self._map(lambda block, part: block.is_positive(part), like)

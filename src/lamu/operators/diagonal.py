@@ -297,8 +297,8 @@ class Scaled(Operator):
 
     def logdet(self, like: Params) -> Array:
         """Returns log det S + D log c."""
-        known = self.operator.logdet(like)
-        return known + tree.dimension(like) * jnp.log(tree.cast(self.factor, known))
+        unscaled = self.operator.logdet(like)
+        return unscaled + tree.dimension(like) * jnp.log(tree.cast(self.factor, unscaled))
 
     def diagonal(self, like: Params) -> Params:
         """Returns c times the diagonal of S."""

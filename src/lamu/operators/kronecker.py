@@ -368,10 +368,10 @@ class RowBlocks:
 
     def back(self, left: Array, middle: Array, right: Array, factor: Number | None = None) -> Params:
         """Returns L M Rᵀ as a vector of the space, plus factor times V where a factor is given."""
-        found = [between(part, middle, right.T) for part in self._parts(left)]
+        products = [between(part, middle, right.T) for part in self._parts(left)]
         if factor is not None:
-            found = [factor * block + each for block, each in zip(self.blocks, found, strict=True)]
-        return self._unravel(found)
+            products = [factor * block + each for block, each in zip(self.blocks, products, strict=True)]
+        return self._unravel(products)
 
     def _parts(self, left: Array) -> list[Array]:
         ends = np.cumsum([block.shape[0] for block in self.blocks])
@@ -607,8 +607,8 @@ class _Leaf:
 def _is_layer(node: object) -> bool:
     if not (isinstance(node, dict) and set(node) == {"bias", "kernel"}):
         return False
-    whole = all(isinstance(part, _Leaf) and not part.apart for part in node.values())
-    return whole and node["bias"].value.ndim == 1 and node["kernel"].value.ndim >= 2
+    all_leaves = all(isinstance(part, _Leaf) and not part.apart for part in node.values())
+    return all_leaves and node["bias"].value.ndim == 1 and node["kernel"].value.ndim >= 2
 
 
 def _start(node: PyTree) -> Kronecker | Diagonal:

@@ -281,18 +281,18 @@ def _combine(root: Params, coefficients: Array) -> Params:
     return jax.tree.map(lambda u: jnp.tensordot(coefficients.astype(u.dtype), u, axes=1, precision=_EXACT), root)
 
 
-def _between(one: Params, other: Params, weights: Params | None = None) -> Array:
+def _between(left: Params, other: Params, weights: Params | None = None) -> Array:
     """Returns Uᵀ diag(w) V, a column at a time, since CPUs are slow at products of such thin matrices."""
     # Shape `[rank, rank]`.
     if jax.tree.leaves(other)[0].shape[0] > _WRITTEN_OUT:
         other = other if weights is None else jax.tree.map(lambda v, w: v * w[None], other, weights)
-        pairs = [(u.reshape(u.shape[0], -1), v.reshape(v.shape[0], -1)) for u, v in _pairs(one, other)]
+        pairs = [(u.reshape(u.shape[0], -1), v.reshape(v.shape[0], -1)) for u, v in _pairs(left, other)]
         return reduce(jnp.add, [jnp.matmul(u, v.T, precision=_EXACT) for u, v in pairs])
     columns = []
     for k in range(jax.tree.leaves(other)[0].shape[0]):
         column = jax.tree.map(lambda v: v[k], other)  # noqa: B023  (used at once)
         column = column if weights is None else jax.tree.map(jnp.multiply, column, weights)
-        columns.append(_products(one, column))
+        columns.append(_products(left, column))
     return jnp.stack(columns, axis=1)
 
 
@@ -305,9 +305,9 @@ def _squares(u: Array) -> Array:
 def _compressed(groups: list[Params], weights: list[Number], values: Params, rank: int) -> LowRank:
     """Returns the leading directions of the weighted sum of U Uᵀ; the remainder is added to the diagonal."""
     sizes = [jax.tree.leaves(group)[0].shape[0] for group in groups]
-    known = {(i, j): _between(groups[i], groups[j]) for i in range(len(groups)) for j in range(i + 1)}
+    blocks = {(i, j): _between(groups[i], groups[j]) for i in range(len(groups)) for j in range(i + 1)}
     indices = range(len(groups))
-    gram = jnp.block([[known[i, j] if j <= i else known[j, i].T for j in indices] for i in indices])
+    gram = jnp.block([[blocks[i, j] if j <= i else blocks[j, i].T for j in indices] for i in indices])
     roots = [jnp.full(size, jnp.sqrt(jnp.asarray(w, gram.dtype))) for size, w in zip(sizes, weights, strict=True)]
     factors = jnp.concatenate(roots)
     gram = gram * factors[:, None] * factors[None, :]
@@ -331,8 +331,8 @@ def _compressed(groups: list[Params], weights: list[Number], values: Params, ran
     def kept(*parts: Array) -> Array:
         if sum(sizes) > _WRITTEN_OUT:
             return rotated(parts, basis.T[dropped:])
-        found = [column(parts, index) for index in range(dropped, sum(sizes))]
-        return jnp.stack(found) if found else parts[0][:0]
+        columns = [column(parts, index) for index in range(dropped, sum(sizes))]
+        return jnp.stack(columns) if columns else parts[0][:0]
 
     def held(d: Array, *parts: Array) -> Array:
         if sum(sizes) > _WRITTEN_OUT:

@@ -210,10 +210,10 @@ class MatrixFree(Operator):
 
     def logdet(self, like: Params) -> Array:
         """Returns an estimate of log det S, by stochastic Lanczos quadrature."""
-        one = self._one_value()
-        if self.nodes is not None and one is not None:
+        constant = self._one_value()
+        if self.nodes is not None and constant is not None:
             floor = jnp.maximum(self.nodes, 0) * jnp.asarray(self.factor, self.nodes.dtype)
-            return jnp.sum(self.weights * jnp.log(floor + one))
+            return jnp.sum(self.weights * jnp.log(floor + constant))
         nodes, weights = self._quadrature(self._within)
         small = jnp.sum(weights * jnp.log(jnp.maximum(nodes, jnp.finfo(nodes.dtype).tiny)))
         return small + Diagonal(self.diagonal(like)).logdet(like)
@@ -231,9 +231,9 @@ class MatrixFree(Operator):
             return tree.add(total, jax.tree.map(jnp.multiply, z, self.solve(z)), 1 / count), None
 
         keys = jax.random.split(jax.random.key(0), count)
-        found = jax.lax.scan(add, tree.zeros_like(like), keys)[0]
+        estimate = jax.lax.scan(add, tree.zeros_like(like), keys)[0]
         # The inverse of the diagonal is a lower bound.
-        return jax.tree.map(lambda v, d: jnp.maximum(v, 1 / d), found, self.diagonal(like))
+        return jax.tree.map(lambda v, d: jnp.maximum(v, 1 / d), estimate, self.diagonal(like))
 
     def scale(self, factor: Number) -> MatrixFree:
         values = tree.scale(self.values, factor)
@@ -258,9 +258,9 @@ class MatrixFree(Operator):
         """
         if not is_number(precision):
             raise TypeError("a matrix-free evidence needs one prior precision for all weights; give a number")
-        known = self.factored()
-        values = jnp.maximum(known.nodes, 0) * jnp.asarray(self.factor, known.nodes.dtype)
-        return jnp.sum(known.weights * jnp.log(values + jnp.asarray(precision, values.dtype)))
+        factored = self.factored()
+        values = jnp.maximum(factored.nodes, 0) * jnp.asarray(self.factor, factored.nodes.dtype)
+        return jnp.sum(factored.weights * jnp.log(values + jnp.asarray(precision, values.dtype)))
 
     def preconditioner(self, like: Params) -> Diagonal:
         return Diagonal(self.diagonal(like))

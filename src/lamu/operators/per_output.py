@@ -134,16 +134,16 @@ class OutputCholesky(Operator):
     def variance(self, like: Params) -> Params:
         eye = jnp.eye(self.roots.shape[1], dtype=self.roots.dtype)
         # One output after the other, so that only one inverse is in memory at a time.
-        one = lambda root: jnp.sum(solve_triangular(root, eye, lower=True) ** 2, axis=0)
-        return tree.ravel(like)[1](jnp.ravel(jax.lax.map(one, self.roots).T))
+        of_output = lambda root: jnp.sum(solve_triangular(root, eye, lower=True) ** 2, axis=0)
+        return tree.ravel(like)[1](jnp.ravel(jax.lax.map(of_output, self.roots).T))
 
     def scale(self, factor: Number) -> OutputCholesky:
         return OutputCholesky(self.roots * jnp.sqrt(jnp.asarray(factor, self.roots.dtype)))
 
     def feature_covariance(self, features: Array, outputs: int, marginal: bool) -> Array:
         """Returns the variances of the outputs, which are uncorrelated."""
-        one = lambda root: jnp.sum(solve_triangular(root, features.T, lower=True) ** 2, axis=0)
-        return jax.lax.map(one, self.roots).T
+        of_output = lambda root: jnp.sum(solve_triangular(root, features.T, lower=True) ** 2, axis=0)
+        return jax.lax.map(of_output, self.roots).T
 
     def is_positive(self, like: Params) -> Array:
         """Returns whether all factors exist; otherwise some are NaN."""

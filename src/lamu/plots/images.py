@@ -110,8 +110,8 @@ def analogies(
     if len(names) != count:
         raise ValueError(f"there are {len(names)} names for {count} classes; give one a class")
     rows = {
-        str(n): np.concatenate([one[None], each.reshape(count, *one.shape)])
-        for n, (one, each) in enumerate(zip(images, swept, strict=True))
+        str(n): np.concatenate([image[None], each.reshape(count, *image.shape)])
+        for n, (image, each) in enumerate(zip(images, swept, strict=True))
     }
     axes = image_rows(rows, shape, axes)
     for each in axes:

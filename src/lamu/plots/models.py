@@ -58,11 +58,11 @@ def forest(
     """
     if not estimates:
         raise ValueError("there is no estimate to draw; give one name or more")
-    names, found = list(estimates), list(estimates.values())
+    names, given = list(estimates), list(estimates.values())
     axes = canvas(5.2, 1.1 + 0.32 * len(names)).subplots() if axes is None else axes
     places = np.arange(len(names))
-    values = np.array([each.value for each in found], float)
-    errors = np.array([each.error for each in found], float)
+    values = np.array([each.value for each in given], float)
+    errors = np.array([each.error for each in given], float)
     reach = np.where(np.isfinite(errors), _NORMAL_95 * errors, 0.0)
     axes.axvline(reference, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)))
     axes.hlines(places, values - reach, values + reach, color=ACCENT, linewidth=1.6)

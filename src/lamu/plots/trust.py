@@ -59,26 +59,26 @@ def reliability(pred: Prediction, y: Targets, bins: int = 10, event: str | None 
         >>> len(plots.reliability(pred, np.array([0, 0, 1, 0])))
         2
     """
-    found = scores.reliability(pred, y, bins)
+    diagram = scores.reliability(pred, y, bins)
     binary = np.ndim(pred.mean) == 1
     what = event or "y = 1"
-    start = 0.0 if binary else _start(found)
+    start = 0.0 if binary else _start(diagram)
     if axes is None:
         axes = canvas(4.2, 4.9).subplots(2, 1, sharex=True, height_ratios=(4, 1))
     upper, lower = axes = panels("reliability", axes, 2)
     upper.plot((start, 1), (start, 1), color=GREY, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
-    low, high = likely_range(found.said, found.count)
-    width = 0.34 * (found.edges[1] - found.edges[0])
-    upper.bar(found.said, high - low, width, low, color=PALE, linewidth=0, zorder=0, label=IN_RANGE)
-    outside = (found.happened < low) | (found.happened > high)
-    upper.plot(found.said, found.happened, color=ACCENT, linewidth=1.0, alpha=0.55, zorder=2)
+    low, high = likely_range(diagram.said, diagram.count)
+    width = 0.34 * (diagram.edges[1] - diagram.edges[0])
+    upper.bar(diagram.said, high - low, width, low, color=PALE, linewidth=0, zorder=0, label=IN_RANGE)
+    outside = (diagram.happened < low) | (diagram.happened > high)
+    upper.plot(diagram.said, diagram.happened, color=ACCENT, linewidth=1.0, alpha=0.55, zorder=2)
     for chosen, face, name in ((~outside, ACCENT, "observed"), (outside, "white", "observed, out of range")):
         if chosen.any():
             upper.scatter(
-                found.said[chosen], found.happened[chosen], 26, face, edgecolors=ACCENT, linewidths=1.3, zorder=3,
+                diagram.said[chosen], diagram.happened[chosen], 26, face, edgecolors=ACCENT, linewidths=1.3, zorder=3,
                 label=name,
             )  # fmt: skip
-    floor = min(start, float(np.min(found.happened)), float(np.min(low)))
+    floor = min(start, float(np.min(diagram.happened)), float(np.min(low)))
     upper.set(xlim=(start - MARGIN, 1 + MARGIN), ylim=(floor - MARGIN, 1 + MARGIN))
     lower.set_xlim(upper.get_xlim())
     upper.set_ylabel(f"frequency of {what}" if binary else "fraction that is right")
@@ -87,27 +87,27 @@ def reliability(pred: Prediction, y: Targets, bins: int = 10, event: str | None 
     ece = "too few rows for an ECE" if few else f"ECE {scores.with_error(scores.ece, pred, y)}; {right:.3f} if right"
     head(upper, "Reliability", ece)
     upper.legend(loc="best", **LEGEND, handletextpad=0.6, borderaxespad=0.2)
-    _draw_counts(lower, found)
+    _draw_counts(lower, diagram)
     lower.set_xlabel(f"predicted probability of {what}" if binary else "predicted probability of the chosen class")
     for each in axes:
         tidy(each)
     return axes
 
 
-def _start(found: scores.Reliability) -> float:
+def _start(diagram: scores.Reliability) -> float:
     """Returns the lower end of the axis: the lowest bin with a row, and at most one half."""
-    return float(min(0.5, found.edges[np.searchsorted(found.edges, found.said.min(), side="right") - 1]))
+    return float(min(0.5, diagram.edges[np.searchsorted(diagram.edges, diagram.said.min(), side="right") - 1]))
 
 
-def _draw_counts(axes: Axes, found: scores.Reliability) -> None:
-    step = found.edges[1] - found.edges[0]
-    middles = (np.floor(np.minimum(found.said, 1 - 1e-12) / step) + 0.5) * step
-    axes.bar(middles, found.count, 0.9 * step, color=ACCENT, alpha=0.85, linewidth=0)
+def _draw_counts(axes: Axes, diagram: scores.Reliability) -> None:
+    step = diagram.edges[1] - diagram.edges[0]
+    middles = (np.floor(np.minimum(diagram.said, 1 - 1e-12) / step) + 0.5) * step
+    axes.bar(middles, diagram.count, 0.9 * step, color=ACCENT, alpha=0.85, linewidth=0)
     axes.set_ylabel("rows")
-    largest = int(found.count.max())
+    largest = int(diagram.count.max())
     axes.set(ylim=(0, 1.32 * largest), yticks=())
-    for at, count in zip(middles, found.count, strict=True):
-        axes.text(at, count + 0.05 * largest, f"{count:,}", ha="center", va="bottom", fontsize=7, color=INK)
+    for middle, count in zip(middles, diagram.count, strict=True):
+        axes.text(middle, count + 0.05 * largest, f"{count:,}", ha="center", va="bottom", fontsize=7, color=INK)
 
 
 LEVELS = np.linspace(0.02, 0.98, 49)
@@ -159,11 +159,11 @@ def coverage(pred: Prediction, y: Targets, axes: Axes = None) -> Axes:
 
 
 def _draw_curve(axes: Axes, rank: np.ndarray, rows: int, share: float) -> None:
-    held = np.mean(np.abs(2 * rank[None] - 1) <= LEVELS[:, None], axis=1)
+    coverage_at_levels = np.mean(np.abs(2 * rank[None] - 1) <= LEVELS[:, None], axis=1)
     low, high = likely_range(LEVELS, rows)
     axes.fill_between(LEVELS, low, high, color=PALE, linewidth=0, label=IN_RANGE)
     axes.plot((0, 1), (0, 1), color=GREY, linewidth=0.9, linestyle=(0, (4, 3)))
-    axes.plot(LEVELS, held, color=ACCENT, linewidth=1.6, label="observed")
+    axes.plot(LEVELS, coverage_at_levels, color=ACCENT, linewidth=1.6, label="observed")
     axes.plot((0.9, 0.9), (0, share), color=GREY, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
     axes.plot(0.9, share, "o", color=ACCENT, markersize=4.5)
     says = f"{percent(share)} % of targets\nin 90 % intervals"
@@ -218,20 +218,20 @@ def risk_coverage(pred: Prediction, y: Targets, axes: Axes = None) -> Axes:
         >>> plots.risk_coverage(pred, np.array([0.1, 1.0, 2.0])).get_title(loc="left")
         'Risk against coverage'
     """
-    found = scores.risk_coverage(pred, y)
-    risk = found.risk if pred.support.has_classes else np.sqrt(found.risk)
+    curve = scores.risk_coverage(pred, y)
+    risk = curve.risk if pred.support.has_classes else np.sqrt(curve.risk)
     axes = canvas(4.2, 3.4).subplots() if axes is None else axes
     # A file with a point for each of many rows would be large, and the means of the first few rows are noise.
     chosen = np.unique(np.linspace(0, len(risk) - 1, _POINTS).astype(int))
     axes.axhline(risk[-1], color=GREY, linewidth=0.9, linestyle=(0, (4, 3)))
-    axes.plot(found.share[chosen], risk[chosen], color=ACCENT, linewidth=1.6)
+    axes.plot(curve.share[chosen], risk[chosen], color=ACCENT, linewidth=1.6)
     axes.set(xlim=(0, 1), xlabel="share of rows kept, the most certain first")
     axes.set_ylim(bottom=0)
     axes.set_ylabel("fraction wrong" if pred.support.has_classes else "root mean square error")
-    at = int(0.8 * (len(risk) - 1))
-    axes.plot(found.share[at], risk[at], "o", color=ACCENT, markersize=4.5)
+    index = int(0.8 * (len(risk) - 1))
+    axes.plot(curve.share[index], risk[index], "o", color=ACCENT, markersize=4.5)
     axes.annotate(
-        f"{risk[at]:.3g} at 80 %", (found.share[at], risk[at]), xytext=(-6, 7), textcoords="offset points",
+        f"{risk[index]:.3g} at 80 %", (curve.share[index], risk[index]), xytext=(-6, 7), textcoords="offset points",
         ha="right", fontsize=8, color=INK,
     )  # fmt: skip
     return finished(axes, "Risk against coverage", f"{len(risk):,} rows")

@@ -139,11 +139,11 @@ class ConjugatePredictive(Predictive):
 
 @jax.jit
 def _quantile(pred: ConjugatePredictive, probability: Array) -> Array:
-    one = jnp.ones_like(pred.mean)
-    lower = doubled(lambda end: pred.cdf(end) > probability, -one, steps=60)
-    upper = doubled(lambda end: pred.cdf(end) < probability, one, steps=60)
-    found = bisect(lambda y: pred.cdf(y) < probability, (lower, upper), steps=120)
-    return quantile_in_support(found, probability, pred.support, pred.cdf)
+    ones = jnp.ones_like(pred.mean)
+    lower = doubled(lambda end: pred.cdf(end) > probability, -ones, steps=60)
+    upper = doubled(lambda end: pred.cdf(end) < probability, ones, steps=60)
+    quantile = bisect(lambda y: pred.cdf(y) < probability, (lower, upper), steps=120)
+    return quantile_in_support(quantile, probability, pred.support, pred.cdf)
 
 
 @jax.jit

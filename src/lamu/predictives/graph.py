@@ -91,8 +91,8 @@ class DrawnVariable(Predictive):
 
     def cdf(self, y: Targets) -> Array:
         # Returns P(Y ≤ y) of each entry; of one that is observed whether it is at most y.
-        found = self._average(self._each(self.law.cdf, self._flat(y)))
-        return self._shown(found, jnp.asarray(self.value <= jnp.asarray(y), found.dtype))
+        probability = self._average(self._each(self.law.cdf, self._flat(y)))
+        return self._shown(probability, jnp.asarray(self.value <= jnp.asarray(y), probability.dtype))
 
     def quantile(self, probability: Number) -> Array:
         only = self._missing
@@ -119,10 +119,10 @@ class DrawnVariable(Predictive):
         none = np.zeros((len(row), 1), f.dtype)
         return by_programs(DrawnVariable(none, none > 0, self.law, f, dispersions))
 
-    def _placed(self, found: Array) -> Array:
+    def _placed(self, entries: Array) -> Array:
         """Returns the observed values, with the given ones at the missing entries."""
-        values = np.array(self.value, found.dtype)
-        values[~np.asarray(self.observed)] = np.ravel(found)
+        values = np.array(self.value, entries.dtype)
+        values[~np.asarray(self.observed)] = np.ravel(entries)
         return jax.device_put(values)
 
     def sample(self, key: RandomKey, n: int, first: Number = 0) -> Array:
@@ -185,16 +185,16 @@ class DrawnVariable(Predictive):
         means = self._moments(self.law.mean)
         return self._average((means - self._average(means)[None]) ** 2)
 
-    def _shown(self, found: Array, known: Any) -> Array:
+    def _shown(self, predicted: Array, targets: Any) -> Array:
         """Returns the results in the shape of the data, with `known` at observed entries."""
         shape, observed = jnp.shape(self.value), jnp.asarray(self.observed)
-        if found.ndim > 2:  # classes
-            classes = found.shape[-1]
-            found = jnp.reshape(found, (*shape, classes))
-            if jnp.ndim(known):
-                known = jax.nn.one_hot(jnp.asarray(known, jnp.int32), classes, dtype=found.dtype)
-            return jnp.where(observed[..., None], jnp.asarray(known, found.dtype), found)
-        return jnp.where(observed, jnp.asarray(known, found.dtype), jnp.reshape(found, shape))
+        if predicted.ndim > 2:  # classes
+            classes = predicted.shape[-1]
+            predicted = jnp.reshape(predicted, (*shape, classes))
+            if jnp.ndim(targets):
+                targets = jax.nn.one_hot(jnp.asarray(targets, jnp.int32), classes, dtype=predicted.dtype)
+            return jnp.where(observed[..., None], jnp.asarray(targets, predicted.dtype), predicted)
+        return jnp.where(observed, jnp.asarray(targets, predicted.dtype), jnp.reshape(predicted, shape))
 
 
 @record
@@ -266,9 +266,9 @@ class DrawnRows(Predictive):
         repeated = lambda value: jnp.broadcast_to(jnp.asarray(value), (n, *jnp.shape(value)))
         return self._asked(lambda part: part.sample(jax.random.clone(key), n, first), repeated)
 
-    def _asked(self, question: Callable[[DrawnVariable], object], known: Callable[[Any], object]) -> dict[str, Any]:
+    def _asked(self, question: Callable[[DrawnVariable], object], given: Callable[[Any], object]) -> dict[str, Any]:
         return {
-            name: question(part) if isinstance(part, DrawnVariable) else known(part)
+            name: question(part) if isinstance(part, DrawnVariable) else given(part)
             for name, part in self.variables.items()
         }
 

@@ -101,8 +101,8 @@ class InputMixture(AveragedPredictive):
         level = jnp.log(jnp.maximum(means, jnp.finfo(means.dtype).tiny)) if positive else means
         between = self.repeated(self.average((level - self.repeated(self.average(level))) ** 2))
         step = jnp.asarray(spread, means.dtype).reshape(-1, *[1] * (means.ndim - 1)) * jnp.sqrt(between)
-        zero, one = jnp.zeros_like(step), jnp.ones_like(step)
-        moved = Moved(self.base, zero, jnp.exp(step)) if positive else Moved(self.base, step, one)
+        zero, ones = jnp.zeros_like(step), jnp.ones_like(step)
+        moved = Moved(self.base, zero, jnp.exp(step)) if positive else Moved(self.base, step, ones)
         return replace(self, base=moved)
 
     @property
@@ -153,8 +153,8 @@ class InputMixture(AveragedPredictive):
         at_once, parts = max(1, memory.budget() // (8 * self.base.mean.size)), []
         for here in range(0, n, at_once):  # the memory is little more than that of the result
             index = chosen[here : here + at_once]
-            found = self.base.sample(jax.random.fold_in(targets, here), len(index), first)
-            parts.append(jnp.take_along_axis(found, index.reshape(*index.shape, *[1] * (found.ndim - 2)), axis=1))
+            draws = self.base.sample(jax.random.fold_in(targets, here), len(index), first)
+            parts.append(jnp.take_along_axis(draws, index.reshape(*index.shape, *[1] * (draws.ndim - 2)), axis=1))
         return jnp.concatenate(parts)
 
 
@@ -179,8 +179,8 @@ class CompletedRows(ByChunks):
         while start < len(row):
             end = min(start + self._at_once, len(row))
             if end < len(row) and row[end] == row[end - 1]:  # not a row in two parts
-                whole = int(np.searchsorted(row, row[end]))
-                end = whole if whole > start else int(np.searchsorted(row, row[end], side="right"))
+                row_start = int(np.searchsorted(row, row[end]))
+                end = row_start if row_start > start else int(np.searchsorted(row, row[end], side="right"))
             part, first = slice(start, end), int(row[start])
             here = Completions(self._completions.x[part], row[part] - first, self._completions.spread[part])
             predict = lambda x, row, first=first: self._predict(x, row + first)
@@ -194,13 +194,15 @@ class CompletedRows(ByChunks):
 
     def sample(self, key: RandomKey, n: int, first: Number = 0) -> Array:
         # Returns n draws: of each row's completions one, then targets from it.
-        parts = [part.sample(jax.random.fold_in(key, at.start), n, first + at.start) for at, part in self.chunks()]
+        parts = [
+            part.sample(jax.random.fold_in(key, rows.start), n, first + rows.start) for rows, part in self.chunks()
+        ]
         return jnp.concatenate(parts, axis=1)
 
     def ask(self, question: str, y: Targets = None, axis: int = 0, **options: Number) -> PyTree:
         y = jax.tree.map(np.asarray, y)
         cut = lambda at: () if y is None else (jax.tree.map(lambda leaf: leaf[at], y),)
-        parts = [answer(part, question, *cut(at), **options) for at, part in self.chunks()]
+        parts = [answer(part, question, *cut(rows), **options) for rows, part in self.chunks()]
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=axis), *parts)
 
 

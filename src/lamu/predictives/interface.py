@@ -117,8 +117,8 @@ class Predictive(ABC):
         count = len(jax.tree.leaves(y)[0])
         for rows, part in self.chunks():
             groups = part.left_out(jax.tree.map(lambda leaf: jnp.asarray(leaf[rows]), y))  # noqa: B023  (at once)
-            found = [np.asarray(mean_deviations(group, jnp.ones(group.shape[1], bool)), float) for group in groups]
-            sums = found if sums is None else [a + b for a, b in zip(sums, found, strict=True)]
+            deviations = [np.asarray(mean_deviations(group, jnp.ones(group.shape[1], bool)), float) for group in groups]
+            sums = deviations if sums is None else [a + b for a, b in zip(sums, deviations, strict=True)]
         return jackknife([group / count for group in sums or ()])
 
     @property
@@ -189,9 +189,9 @@ class Predictive(ABC):
         room = 0.5 if self.support.discrete else 0.0  # a margin around the first and the last number
         lower = jnp.maximum(lower, self.support.lower - room)
         upper = jnp.minimum(upper, self.support.upper + room)
-        is_below, whole = lambda y: self.cdf(y) < probability, self.support.discrete
-        found = search(is_below, (lower, upper), compiled=not self.deferred, whole=whole)
-        return quantile_in_support(found, probability, self.support, self.cdf)
+        is_below, discrete = lambda y: self.cdf(y) < probability, self.support.discrete
+        bound = search(is_below, (lower, upper), compiled=not self.deferred, whole=discrete)
+        return quantile_in_support(bound, probability, self.support, self.cdf)
 
     def _narrowed(self, ends: Ends, level: Number) -> Ends:
         """Returns the ends of the narrowest interval of whole numbers with at least the level."""
@@ -204,8 +204,8 @@ class Predictive(ABC):
     def _first(self, reached: Callable[[Array], Array], lower: Array, upper: Array) -> Array:
         """Returns the first whole number between two at which a predicate of the distribution function is true."""
         outer = lower - 0.5, upper + 0.5
-        found = search(lambda y: ~reached(self.cdf(y)), outer, compiled=not self.deferred, whole=True)
-        return _rounded(found)
+        bound = search(lambda y: ~reached(self.cdf(y)), outer, compiled=not self.deferred, whole=True)
+        return _rounded(bound)
 
     def prediction_set(self, level: Number = 0.9) -> Array:
         """Returns the smallest set of classes whose probability reaches the level, Booleans `[N, K]`.
@@ -248,25 +248,25 @@ class Predictive(ABC):
         return jnp.argmax(mean_over_draws(utility, targets), axis=0)
 
 
-def _rounded(found: Array) -> Array:
+def _rounded(value: Array) -> Array:
     """Returns rounded numbers without −0; the compiler would remove the addition of zero."""
-    whole = jnp.round(found)
-    return jnp.where(whole == 0, 0.0, whole)
+    rounded = jnp.round(value)
+    return jnp.where(rounded == 0, 0.0, rounded)
 
 
-def quantile_in_support(found: Array, probability: Number, support: Support, cdf: Callable[[Array], Array]) -> Array:
+def quantile_in_support(value: Array, probability: Number, support: Support, cdf: Callable[[Array], Array]) -> Array:
     """Rounds a quantile found by bisection to the whole number, or the end of the support, with its probability."""
     if support.discrete:
-        return _rounded(found)
+        return _rounded(value)
     if math.isfinite(support.lower) and support.contains(support.lower):
-        least = jnp.full_like(found, support.lower)
-        found = jnp.where(cdf(least) < probability, found, least)
+        least = jnp.full_like(value, support.lower)
+        value = jnp.where(cdf(least) < probability, value, least)
     if math.isfinite(support.upper) and support.contains(support.upper):
-        most = jnp.full_like(found, support.upper)
+        most = jnp.full_like(value, support.upper)
         # The next number below zero is subnormal, and would be flushed to zero.
-        below = jnp.minimum(jnp.nextafter(most, jnp.full_like(found, -math.inf)), most - jnp.finfo(found.dtype).tiny)
-        found = jnp.where(cdf(below) < probability, most, found)
-    return found
+        below = jnp.minimum(jnp.nextafter(most, jnp.full_like(value, -math.inf)), most - jnp.finfo(value.dtype).tiny)
+        value = jnp.where(cdf(below) < probability, most, value)
+    return value
 
 
 @runtime_checkable

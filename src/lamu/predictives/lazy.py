@@ -81,9 +81,9 @@ def room_for(function: Callable[..., object], parts: tuple[object, ...], x: tupl
 def draw_in_chunks(draw: Callable[..., Array], *each: object) -> Array:
     """Maps `draw` over the leading axis of the arguments, as many at once as fit in memory."""
     count = jax.tree.leaves(each)[0].shape[0]
-    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), each)
-    require_room(count, memory.bytes_of(jax.eval_shape(draw, *one)))
-    at_once = max(1, memory.budget() // max(_AT_ONCE * memory.largest_array(draw, *one), 1))
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), each)
+    require_room(count, memory.bytes_of(jax.eval_shape(draw, *shapes)))
+    at_once = max(1, memory.budget() // max(_AT_ONCE * memory.largest_array(draw, *shapes), 1))
     if at_once >= count:
         return jax.vmap(draw)(*each)
     return jnp.asarray(jax.lax.map(lambda entry: draw(*entry), each, batch_size=at_once))
@@ -119,17 +119,17 @@ def _padded(leaf: Array, rows: int) -> Array:
 def predictive(prepared: Prepared | padding.Opened, x: Rows, offset: Rows | None) -> Predictive:
     """Returns the predictive of all rows: in memory where it fits into `lamu.memory.budget()`, else deferred."""
     ready = prepared if isinstance(prepared, padding.Opened) else None
-    whole: Any = prepared if ready is None else ready.prepared
+    deferrable: Any = prepared if ready is None else ready.prepared
     if isinstance(x, Tracer):  # inside of a compiled function, whose caller chose the number of rows
-        return whole.at(x, offset)
-    ready = padding.opened(whole) if ready is None else ready
-    found = None if ready is None else padding.padded(ready, x, offset)
-    if isinstance(found, Predictive):
-        return found
-    row = found or max(_bytes(whole, x, offset, 2) - _bytes(whole, x, offset, 1), 1)
+        return deferrable.at(x, offset)
+    ready = padding.opened(deferrable) if ready is None else ready
+    answer = None if ready is None else padding.padded(ready, x, offset)
+    if isinstance(answer, Predictive):
+        return answer
+    row = answer or max(_bytes(deferrable, x, offset, 2) - _bytes(deferrable, x, offset, 1), 1)
     if row * x.shape[0] <= memory.budget():
-        return whole.at(x, offset)
-    return Deferred(whole, x, offset, rows=max(1, min(memory.budget() // row, padding.MOST)))
+        return deferrable.at(x, offset)
+    return Deferred(deferrable, x, offset, rows=max(1, min(memory.budget() // row, padding.MOST)))
 
 
 class ByChunks(Predictive):
@@ -158,9 +158,9 @@ class ByChunks(Predictive):
         return self._moments["epistemic"]
 
     def log_prob(self, y: Targets) -> Array:
-        found = self.ask("log_prob", y)
-        if is_sound(found):
-            return found
+        density = self.ask("log_prob", y)
+        if is_sound(density):
+            return density
         # Outside of a program each part warns of draws without a density.
         cut = lambda rows: jax.tree.map(lambda leaf: np.asarray(leaf)[rows], y)
         return jnp.concatenate([part.log_prob(cut(rows)) for rows, part in self.chunks()])

@@ -95,8 +95,8 @@ class AveragedPredictive(Predictive):
         """Returns the quantile of each target, by bisection between the components' smallest and largest."""
         room = 0.5 if self.support.discrete else 0.0  # a margin around the first and the last number
         least, most = self.outermost(self.each(lambda part, _: part.quantile(probability)))
-        found = _compiled_between if self._compilable else _between
-        return found(self, probability, (least - room, most + room))
+        search_between = _compiled_between if self._compilable else _between
+        return search_between(self, probability, (least - room, most + room))
 
     def _narrowed(self, ends: Ends, level: Number) -> Ends:
         return _narrowed(self, ends, level) if self._compilable else super()._narrowed(ends, level)
@@ -114,9 +114,9 @@ class AveragedPredictive(Predictive):
 
 
 def _between(pred: AveragedPredictive, probability: Number, ends: Ends) -> Array:
-    is_below, whole = lambda y: pred.cdf(y) < probability, pred.support.discrete
-    found = search(is_below, ends, compiled=pred._compilable, whole=whole)
-    return quantile_in_support(found, probability, pred.support, pred.cdf)
+    is_below, discrete = lambda y: pred.cdf(y) < probability, pred.support.discrete
+    bound = search(is_below, ends, compiled=pred._compilable, whole=discrete)
+    return quantile_in_support(bound, probability, pred.support, pred.cdf)
 
 
 _compiled_between = jax.jit(_between)
@@ -174,8 +174,8 @@ class MixturePredictive(AveragedPredictive):
 
     def each(self, question: Question, y: Targets = None) -> Array:
         """Returns a member of the likelihood at every draw, along the first axis."""
-        at = lambda params, f: question(_Component(self.likelihood, params, f), y)
-        return jax.vmap(at)(self.dispersion, self.f)
+        of_component = lambda params, f: question(_Component(self.likelihood, params, f), y)
+        return jax.vmap(of_component)(self.dispersion, self.f)
 
     @property
     def mean(self) -> Array:
@@ -233,8 +233,8 @@ class MixturePredictive(AveragedPredictive):
 
         def draw(key: RandomKey, s: Array) -> Array:
             dispersion = jax.tree.map(lambda leaf: leaf[s], self.dispersion)
-            one = lambda key, f: self.likelihood.sample(key, dispersion, f[None])[0]
-            return jax.vmap(one)(row_keys(key, self.f.shape[1], first), self.f[s])
+            of_row = lambda key, f: self.likelihood.sample(key, dispersion, f[None])[0]
+            return jax.vmap(of_row)(row_keys(key, self.f.shape[1], first), self.f[s])
 
         return draw_in_chunks(draw, jax.random.split(target_key, n), components)
 

@@ -94,12 +94,12 @@ def _sizes(form: _Layout, kinds: tuple[Hashable, ...]) -> dict[Hashable, _Size |
 
 def padded(ready: Opened, x: Rows, offset: Rows | None) -> Predictive | int | None:
     """Returns the predictive of rows; the bytes of a row where all do not fit in memory; None without a program."""
-    count, found = x.shape[0], _size(ready, x, offset)
-    if found is None:
+    count, room = x.shape[0], _size(ready, x, offset)
+    if room is None:
         return None
-    if count > found.most:
-        return found.bytes_of_a_row
-    size = count if is_spread(x) else block(count, min(found.room, MOST))
+    if count > room.most:
+        return room.bytes_of_a_row
+    size = count if is_spread(x) else block(count, min(room.room, MOST))
     parts, means = [], []
     for rows in padded_blocks((x, offset), count, size):
         part, mean = _predicted(ready.leaves, *rows, form=ready.form)

@@ -55,8 +55,8 @@ class DrawnSite(Predictive):
             return supports.Real()
         if self._has_classes:
             return supports.Classes(self._probabilities.shape[-1])
-        whole, own = supports.Counts() if self._whole else supports.Real(), plain(self.law.support)
-        return next((support for constraint, support in _SUPPORTS if constraint is own), whole)
+        fallback, own = supports.Counts() if self._whole else supports.Real(), plain(self.law.support)
+        return next((support for constraint, support in _SUPPORTS if constraint is own), fallback)
 
     @property
     def mean(self) -> Array:
@@ -138,11 +138,11 @@ class DrawnSite(Predictive):
 
     def _moment(self, exact: Callable[[Any], Any], of_draws: Callable[[Array], Array]) -> Array:
         try:
-            found = self._of_laws(exact)
+            moment = self._of_laws(exact)
         except (NotImplementedError, AttributeError):  # NumPyro's errors without a closed form
-            found = of_draws(jnp.asarray(self._each, jnp.result_type(float)))
+            moment = of_draws(jnp.asarray(self._each, jnp.result_type(float)))
         dtype = jnp.result_type(float) if self._whole else self.values.dtype
-        return jnp.broadcast_to(found, self.values.shape).astype(dtype)
+        return jnp.broadcast_to(moment, self.values.shape).astype(dtype)
 
     @cached_property
     def _has_cdf(self) -> bool:
@@ -161,8 +161,8 @@ class DrawnSite(Predictive):
         count = max(1, _DRAWS // len(self.values))
         keys = jax.random.split(jax.random.clone(self.key), len(self.values))
         with lenient():
-            found = jax.vmap(lambda law, key: law.sample(key, (count,)))(self.law, keys)
-        return jnp.moveaxis(found, 1, 0)
+            draws = jax.vmap(lambda law, key: law.sample(key, (count,)))(self.law, keys)
+        return jnp.moveaxis(draws, 1, 0)
 
     @cached_property
     def _pooled(self) -> Array:
@@ -228,11 +228,11 @@ class ProgramPredictive(Predictive):
     @cached_property
     def sites(self) -> dict[str, DrawnSite]:
         """All drawn or derived sites by name: observed sites, new latents, deterministic sites."""
-        found = simulated(self.joint, self.query, self.theta, self._keys(self._count))
-        keys = jax.random.split(jax.random.fold_in(jax.random.clone(self.key), 1), len(found))
+        simulated_sites = simulated(self.joint, self.query, self.theta, self._keys(self._count))
+        keys = jax.random.split(jax.random.fold_in(jax.random.clone(self.key), 1), len(simulated_sites))
         return {
             name: DrawnSite(name, value, law, self, key)
-            for (name, (value, law)), key in zip(found.items(), keys, strict=True)
+            for (name, (value, law)), key in zip(simulated_sites.items(), keys, strict=True)
         }
 
     @property
@@ -264,8 +264,8 @@ class ProgramPredictive(Predictive):
         return {name: self.sites[name] for name in names}
 
     def _answer(self, question: Callable[[DrawnSite], Any]) -> Any:
-        found = {name: question(site) for name, site in self._asked.items()}
-        return found if len(found) > 1 else next(iter(found.values()))
+        answers = {name: question(site) for name, site in self._asked.items()}
+        return answers if len(answers) > 1 else next(iter(answers.values()))
 
     @property
     def support(self) -> Support:
@@ -323,8 +323,8 @@ class ProgramPredictive(Predictive):
         return {name: low for name, (low, _) in ends.items()}, {name: high for name, (_, high) in ends.items()}
 
     def sample(self, key: RandomKey, n: int, first: object = 0) -> Any:
-        found = self.draws_of(key, n)
-        return self._answer(lambda site: found[site.name][0])
+        draws = self.draws_of(key, n)
+        return self._answer(lambda site: draws[site.name][0])
 
 
 @record

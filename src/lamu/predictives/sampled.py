@@ -73,8 +73,8 @@ class Sampled(PredictiveRule):
 
     def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         if isinstance(belief, Ensemble) and belief.log_weights is not None and is_certain(belief):
-            one = _points(belief.stacked, key)
-            return DrawnOutputs(model, (network_state, one), one["likelihood"], _outputs, False, belief.log_weights)
+            theta = _points(belief.stacked, key)
+            return DrawnOutputs(model, (network_state, theta), theta["likelihood"], _outputs, False, belief.log_weights)
         draws = _draws(belief, key, samples)
         random = not is_certain(belief)
         return DrawnOutputs(model, (network_state, draws), draws["likelihood"], _outputs, random)
@@ -98,10 +98,10 @@ def require_room(belief: Belief, key: RandomKey, samples: int) -> None:
 @once_a_shape
 def _sizes(belief: Belief, key: RandomKey, samples: int) -> tuple[int, int, int]:
     """Returns the number of draws, the bytes of one, and its number of values."""
-    found = jax.tree.leaves(jax.eval_shape(lambda belief, key: belief.draws(key, samples), belief, key))
-    kept = max((leaf.shape[0] for leaf in found), default=0)
-    numbers = [math.prod(leaf.shape[1:]) for leaf in found]
-    size = sum(each * leaf.dtype.itemsize for each, leaf in zip(numbers, found, strict=True))
+    leaves = jax.tree.leaves(jax.eval_shape(lambda belief, key: belief.draws(key, samples), belief, key))
+    kept = max((leaf.shape[0] for leaf in leaves), default=0)
+    numbers = [math.prod(leaf.shape[1:]) for leaf in leaves]
+    size = sum(each * leaf.dtype.itemsize for each, leaf in zip(numbers, leaves, strict=True))
     return kept, size, sum(numbers)
 
 

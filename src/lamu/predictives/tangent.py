@@ -55,9 +55,9 @@ def tangent(
         read = linearise(outputs, mean, x)
         head = features_of(read, mean, _positions(model))
         if head is not None:
-            found = _of_head(precision, head, mean, marginal, layered)
-            if found is not None:
-                return read.outputs, found
+            covariance = _of_head(precision, head, mean, marginal, layered)
+            if covariance is not None:
+                return read.outputs, covariance
         if layered:
             return read.outputs, _of_layers(precision, read, outputs, mean, x, marginal)
     of_row = lambda row: outputs_and_row_jacobian(lambda theta: outputs(theta, row), mean)
@@ -71,8 +71,8 @@ def _of_head(precision: Operator, head: Head, mean: Params, marginal: bool, laye
         if not marginal:
             return None
         by_position = replace(head, outputs=head.outputs.reshape(len(head.features), -1), positions=1)
-        found = _of_head(precision, by_position, mean, marginal, layered)
-        return None if found is None else found.reshape(head.outputs.shape)
+        covariance = _of_head(precision, by_position, mean, marginal, layered)
+        return None if covariance is None else covariance.reshape(head.outputs.shape)
     outputs = head.outputs.shape[1]
     blocks = [block for block, _ in precision.by_leaf(_numbers(mean))]
     if not head.reordered or all(isinstance(block, LayerOrder) for block in blocks):
@@ -163,8 +163,8 @@ def _inverse(blocks: dict[int, Any], layer: Layer, outputs: int) -> Any:
     """Bases (or None) and inverse eigenvalues `[in, out]` of a layer; None where its leaves have no such form."""
     block, members = blocks[layer.kernel]
     inverse = block.layer_inverse(outputs, layer.outputs_first)
-    whole = [layer.kernel] if layer.bias is None else sorted([layer.bias, layer.kernel])
-    if inverse is None or members == whole:
+    members_of_layer = [layer.kernel] if layer.bias is None else sorted([layer.bias, layer.kernel])
+    if inverse is None or members == members_of_layer:
         return inverse
     of_bias = None if layer.bias is None else blocks[layer.bias][0].layer_inverse(outputs, outputs_first=False)
     if members != [layer.kernel] or of_bias is None or inverse[0] is not None or of_bias[0] is not None:
@@ -216,10 +216,10 @@ def _of_leaves(block: Operator, members: list[int], outputs: Any, mean: Params, 
     leaves, structure = jax.tree.flatten(mean)
 
     def at(chosen: list[Array], row: Array) -> Array:
-        whole = list(leaves)
+        params = list(leaves)
         for index, leaf in zip(members, chosen, strict=True):
-            whole[index] = leaf
-        return outputs(structure.unflatten(whole), row)
+            params[index] = leaf
+        return outputs(structure.unflatten(params), row)
 
     chosen = [leaves[index] for index in members]
     rooted = lambda jacobian: jax.vmap(lambda a: tree.ravel(block.solve(a))[0])(jacobian)
@@ -229,7 +229,7 @@ def _of_leaves(block: Operator, members: list[int], outputs: Any, mean: Params, 
         flat = jax.vmap(lambda a: tree.ravel(a)[0])(jacobian)
         if marginal:
             return jnp.sum(flat * rooted(jacobian), axis=1)
-        found = jnp.matmul(flat, rooted(jacobian).T, precision=_EXACT)
-        return (found + found.T) / 2
+        gram = jnp.matmul(flat, rooted(jacobian).T, precision=_EXACT)
+        return (gram + gram.T) / 2
 
     return jax.vmap(of_row)(x)

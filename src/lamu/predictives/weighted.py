@@ -52,8 +52,8 @@ class Weighted(AveragedPredictive):
             )
         first = self.parts[0].support
         for part in self.parts:  # of classes the values tell, which may have an order or not
-            one = part.support.values == first.values if first.has_classes else part.support == first
-            if not one:
+            same = part.support.values == first.values if first.has_classes else part.support == first
+            if not same:
                 raise ValueError(
                     f"one part predicts {first.values}, and another {part.support.values}, whose densities do not "
                     "average; mix models whose likelihoods have one support"
@@ -101,16 +101,16 @@ class Weighted(AveragedPredictive):
         chosen = jax.random.categorical(part_key, jnp.asarray(self.log_weights), shape=(n,))
         keys = jax.random.split(draw_key, len(self.parts))
         # One part after the other, so that the memory is that of the result.
-        found: Any = None
+        mixed: Any = None
         for number, (part, k) in enumerate(zip(self.parts, keys, strict=True)):
             drawn = part.sample(k, n, first)
-            if found is None:
-                found = drawn
+            if mixed is None:
+                mixed = drawn
                 continue
-            dtype = jnp.promote_types(found.dtype, drawn.dtype)
+            dtype = jnp.promote_types(mixed.dtype, drawn.dtype)
             mine = (chosen == number).reshape(n, *[1] * (drawn.ndim - 1))
-            found = jnp.where(mine, drawn.astype(dtype), found.astype(dtype))
-        return found
+            mixed = jnp.where(mine, drawn.astype(dtype), mixed.astype(dtype))
+        return mixed
 
     @property
     def deferred(self) -> bool:

@@ -59,16 +59,16 @@ def merged_parts(parts: Sequence[Params]) -> Params:
     return jax.tree.map(lambda *each: next((leaf for leaf in each if leaf is not None), None), *parts, is_leaf=stop)
 
 
-def restricted(known: Gaussian, like: Params) -> Gaussian | None:
+def restricted(gaussian: Gaussian, like: Params) -> Gaussian | None:
     """Restricts a Gaussian to the leaves of a tree, with None for the others; None where leaves are correlated."""
     stop = lambda node: node is None or is_operator(node)
     keep = lambda part: jax.tree.map(lambda x, value: None if x is None else value, like, part, is_leaf=stop)
-    if isinstance(known.precision, Scalar):
-        return Gaussian(keep(known.mean), known.precision)
-    if isinstance(known.precision, Diagonal):
-        return Gaussian(keep(known.mean), Diagonal(keep(known.precision.values)))
-    if isinstance(known.precision, BlockDiagonal):
-        return Gaussian(keep(known.mean), BlockDiagonal(keep(known.precision.blocks)))
+    if isinstance(gaussian.precision, Scalar):
+        return Gaussian(keep(gaussian.mean), gaussian.precision)
+    if isinstance(gaussian.precision, Diagonal):
+        return Gaussian(keep(gaussian.mean), Diagonal(keep(gaussian.precision.values)))
+    if isinstance(gaussian.precision, BlockDiagonal):
+        return Gaussian(keep(gaussian.mean), BlockDiagonal(keep(gaussian.precision.blocks)))
     return None
 
 

@@ -121,8 +121,8 @@ def jacobian(kind: Statistic, coordinates: Any, u: Array, batch: int) -> Array:
     of_member: Any = jax.jacfwd(lambda u: kind.statistic(coordinates(u)))
     for _ in range(batch):
         of_member = jax.vmap(of_member)
-    found = of_member(u)
-    return found[..., None, :] if kind.event == 0 else jnp.swapaxes(found, -1, -2)
+    derivatives = of_member(u)
+    return derivatives[..., None, :] if kind.event == 0 else jnp.swapaxes(derivatives, -1, -2)
 
 
 def _tilted(u: Array, by: float) -> Array:
@@ -179,17 +179,17 @@ class AffineDecomposition(ABC):
         """
 
 
-def _moved(f: Callable[[Array], Array], at: Array, along: Array) -> tuple[Array, Array, Array]:
+def _moved(f: Callable[[Array], Array], point: Array, along: Array) -> tuple[Array, Array, Array]:
     """Returns f, its slope and its curvature along a direction."""
-    on_line = lambda step: f(at + step * along)
+    on_line = lambda step: f(point + step * along)
     slope = lambda step: jax.jvp(on_line, (step,), (jnp.ones_like(step),))
-    (value, first), (_, second) = jax.jvp(slope, (jnp.zeros((), at.dtype),), (jnp.ones((), at.dtype),))
+    (value, first), (_, second) = jax.jvp(slope, (jnp.zeros((), point.dtype),), (jnp.ones((), point.dtype),))
     return value, first, second
 
 
-def _slopes(f: Callable[[Array], Array], at: Array, along: Array) -> tuple[Array, Array]:
+def _slopes(f: Callable[[Array], Array], point: Array, along: Array) -> tuple[Array, Array]:
     """Returns the gradient of a scalar f, and the Hessian times a direction."""
-    return jax.jvp(jax.grad(f), (at,), (along,))
+    return jax.jvp(jax.grad(f), (point,), (along,))
 
 
 def _root(squares: Array) -> Array:
@@ -266,8 +266,8 @@ class _OfReciprocal(AffineDecomposition):
         return _OfPositive().expected(lambda r: f(1.0 / r), PositiveNumbers(-statistics.log, statistics.inverse))
 
     def natural(self, f: Callable[[Array], Array], statistics: Statistics) -> Variances:
-        found = _OfPositive().natural(lambda r: f(1.0 / r), PositiveNumbers(-statistics.log, statistics.inverse))
-        return Variances(-found.log, found.value)
+        reciprocal = _OfPositive().natural(lambda r: f(1.0 / r), PositiveNumbers(-statistics.log, statistics.inverse))
+        return Variances(-reciprocal.log, reciprocal.value)
 
 
 @record
@@ -427,35 +427,35 @@ def _tested(
     meeting: dict[Any, int],
 ) -> None:
     """Adds the residuals and the coupling of all factors in one site at one value of the others."""
-    known: dict[bytes, Any] = {}
+    slopes_at: dict[bytes, Any] = {}
 
     def at(u: Any) -> dict[str, Any]:
         """Returns the gradient of every factor in the site."""
         mark = np.asarray(u).tobytes()
-        if mark not in known:
-            found = slopes({**others, site: u})
-            known[mark] = {factor: leaf[site] for factor, leaf in found.items()}
-        return known[mark]
+        if mark not in slopes_at:
+            slopes_of_sites = slopes({**others, site: u})
+            slopes_at[mark] = {factor: leaf[site] for factor, leaf in slopes_of_sites.items()}
+        return slopes_at[mark]
 
     start = point()[site]
-    one, two, three = (2.0 * point()[site] for _ in range(3))
+    first, two, three = (2.0 * point()[site] for _ in range(3))
     for factor in at(start):
-        size = max(float(jnp.max(jnp.abs(at(u)[factor]))) for u in (start, one, two, three)) if start.size else 0.0
+        size = max(float(jnp.max(jnp.abs(at(u)[factor]))) for u in (start, first, two, three)) if start.size else 0.0
         residuals = worst.setdefault((factor, site), {})
         if size == 0.0:
             continue  # the factor does not depend on the site
-        thirds = [((a + b) / 2.0, (at(a)[factor] + at(b)[factor]) / 2.0) for a, b in ((one, two), (two, three))]
-        thirds.append((one / 4 + 3 * three / 4, at(one)[factor] / 4 + 3 * at(three)[factor] / 4))
+        thirds = [((a + b) / 2.0, (at(a)[factor] + at(b)[factor]) / 2.0) for a, b in ((first, two), (two, three))]
+        thirds.append((first / 4 + 3 * three / 4, at(first)[factor] / 4 + 3 * at(three)[factor] / 4))
         off = max(float(jnp.max(jnp.abs(at(u)[factor] - expected))) for u, expected in thirds)
         _note(residuals, "Normal", off / size)
         own = lambda u, factor=factor: at(u)[factor]
-        coupling = next((axes for axes in range(min(start.ndim, 1) + 1) if _apart(own, one, two, axes, size)), 2)
+        coupling = next((axes for axes in range(min(start.ndim, 1) + 1) if _apart(own, first, two, axes, size)), 2)
         meeting[factor, site] = max(meeting.get((factor, site), 0), coupling)
         for name in candidates(support):
             kind, theta = CANDIDATES[name], transform(start)
             natural = message(kind, theta, lambda u, factor=factor: at(u)[factor], transform)
             off = 0.0
-            for u in (one / 2, two / 2):
+            for u in (first / 2, two / 2):
                 expected = jnp.einsum(
                     "...ed,...d->...e", jacobian(kind, transform, u, theta.ndim - kind.event), natural
                 )
@@ -463,14 +463,14 @@ def _tested(
             _note(residuals, name, off / size)
 
 
-def _apart(slope: Callable[[Array], Array], one: Array, two: Array, axes: int, size: float) -> bool:
+def _apart(slope: Callable[[Array], Array], first_point: Array, two: Array, axes: int, size: float) -> bool:
     """Whether gradients do not depend on other members; a member has the last `axes` axes."""
     # The bits of a member's index choose one of two points for its value; any two members differ in at least one bit.
-    shape = one.shape[: one.ndim - axes]
+    shape = first_point.shape[: first_point.ndim - axes]
     number = np.arange(int(np.prod(shape))).reshape(shape + (1,) * axes)
     for bit in range(int(number.max(initial=0)).bit_length()):
         first = (number >> bit) % 2 == 1
-        away = slope(jnp.where(first, one, two)) - jnp.where(first, slope(one), slope(two))
+        away = slope(jnp.where(first, first_point, two)) - jnp.where(first, slope(first_point), slope(two))
         if not float(jnp.max(jnp.abs(away))) < TOLERANCE * size:
             return False
     return True

@@ -154,16 +154,17 @@ def indices_outside(run: Callable[[Params], Any], arrays: Params) -> Any:
 
 def require_members(outside: Any, arrays: Mapping[str, Any]) -> None:
     """Raises a ValueError for an out-of-bounds index, which JAX would clip."""
-    found = outside and re.search(r"index (-?\d+) .* size (\d+)", str(outside.get()))
-    if not found:
+    match = outside and re.search(r"index (-?\d+) .* size (\d+)", str(outside.get()))
+    if not match:
         return
-    at, size = map(int, found.groups())
+    index, size = map(int, match.groups())
     of = {name: np.asarray(value) for name, value in arrays.items() if jnp.issubdtype(value.dtype, jnp.integer)}
-    where = {name: np.argwhere(v < 0 if at < 0 else v == at) for name, v in of.items() if v.ndim}
+    where = {name: np.argwhere(v < 0 if index < 0 else v == index) for name, v in of.items() if v.ndim}
     told = (f"{name} is {of[name][tuple(rows[0])]} in row {rows[0][0]}" for name, rows in where.items() if len(rows))
     raise ValueError(
-        f"{next(told, f'an index is {at}')}, and what the program picks by it has {size} members; give whole numbers "
-        f"from 0 to {size - 1}. New members need a plate of their number: make its size an argument of the program"
+        f"{next(told, f'an index is {index}')}, and what the program picks by it has {size} members; give "
+        f"whole numbers from 0 to {size - 1}. New members need a plate of their number: make its size an argument of "
+        "the program"
     )
 
 

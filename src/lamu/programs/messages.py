@@ -143,8 +143,8 @@ class SiteMessages(MessageTarget):
     @property
     def kinds(self) -> dict[str, type]:
         """The statistics by name of the latent sites that are conjugate in all their factors."""
-        found = {name: self._kind(name) for name, _ in self.distributions if name in self.theta}
-        return {name: kind for name, kind in found.items() if kind is not None}
+        kinds = {name: self._kind(name) for name, _ in self.distributions if name in self.theta}
+        return {name: kind for name, kind in kinds.items() if kind is not None}
 
     def _kind(self, name: str) -> type | None:
         own = [verdict for verdict in self.of_choices if verdict.site == name]
@@ -237,8 +237,8 @@ class SiteMessages(MessageTarget):
 
     def shared_log_joint(self, statistics: Mapping[str, Any]) -> Array:
         """Returns the expected log density of the sites outside of the rows in nats, a scalar."""
-        one = self.first_rows(1)
-        return self._sum(statistics, {**self.constants, **one}, 1, 0, ())
+        one_row = self.first_rows(1)
+        return self._sum(statistics, {**self.constants, **one_row}, 1, 0, ())
 
     def _sum(
         self, statistics: Mapping[str, Any], arguments: Any, rows: int, where: int, shape: tuple[int, ...]
@@ -257,9 +257,9 @@ class SiteMessages(MessageTarget):
 
             def f(theta: Params, given: Any, factors: Any = factors) -> Array:
                 arguments, others = given
-                found = terms({**others, **theta}, arguments)
+                values = terms({**others, **theta}, arguments)
                 with lenient():
-                    return jnp.asarray(sum(found[factor] for factor in factors), dtype)
+                    return jnp.asarray(sum(values[factor] for factor in factors), dtype)
 
             kinds = {name: self.kinds[name] for name in needed}
             others = {name: value for name, value in centre.items() if name not in needed}
@@ -327,12 +327,12 @@ class SiteMessages(MessageTarget):
             shares = jax.nn.softmax(bounds, axis=0)
         else:
             shares = _mean_shares(self, finite_draws(belief.draws(key, samples)), batch)
-        found = {}
+        beliefs = {}
         for number, (name, values) in enumerate(self.joint.categories):
             own = jnp.asarray(self.joint.choices[:, number][None] == jnp.asarray(values)[:, None], shares.dtype)
             p = (own @ shares).T if self.has_rows else own @ shares[:, 0]
-            found[name] = Categorical(jnp.log(jnp.maximum(p, jnp.finfo(p.dtype).tiny)))  # p may round to zero
-        return found
+            beliefs[name] = Categorical(jnp.log(jnp.maximum(p, jnp.finfo(p.dtype).tiny)))  # p may round to zero
+        return beliefs
 
     def _shares(self, theta: Params, batch: Batch) -> Array:
         """Returns the probability of each value of the categories given the sites, `[choices, batch]`."""

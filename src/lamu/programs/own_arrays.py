@@ -21,34 +21,34 @@ def with_own_arrays(program: Callable[..., Any]) -> Callable[..., Any]:
     return _copied(program, {})
 
 
-def _copied(value: Any, known: dict[int, Any]) -> Any:
+def _copied(value: Any, copies: dict[int, Any]) -> Any:
     if type(value) is np.ndarray:
         return value.copy()
     if isinstance(value, partial):
-        keywords = {name: _copied(part, known) for name, part in value.keywords.items()}
-        return partial(_copied(value.func, known), *(_copied(part, known) for part in value.args), **keywords)
+        keywords = {name: _copied(part, copies) for name, part in value.keywords.items()}
+        return partial(_copied(value.func, copies), *(_copied(part, copies) for part in value.args), **keywords)
     if not isinstance(value, FunctionType):
         return value
-    if id(value) in known:
-        return known[id(value)]
+    if id(value) in copies:
+        return copies[id(value)]
     cells = tuple(CellType() for _ in value.__closure__ or ())
-    module = _of_module(value.__globals__, known)
+    module = _of_module(value.__globals__, copies)
     copy = FunctionType(value.__code__, module, value.__name__, value.__defaults__, cells or None)
     copy.__kwdefaults__, copy.__dict__ = value.__kwdefaults__, dict(value.__dict__)
-    known[id(value)] = copy  # before its closure, which may contain the function itself
+    copies[id(value)] = copy  # before its closure, which may contain the function itself
     for cell, old in zip(cells, value.__closure__ or (), strict=True):
         try:
-            cell.cell_contents = _copied(old.cell_contents, known)
+            cell.cell_contents = _copied(old.cell_contents, copies)
         except ValueError:
             continue  # a variable without a value yet
     return copy
 
 
-def _of_module(names: dict[str, Any], known: dict[int, Any]) -> dict[str, Any]:
-    if id(names) in known:
-        return known[id(names)]
-    copy = known[id(names)] = dict(names)
+def _of_module(names: dict[str, Any], copies: dict[int, Any]) -> dict[str, Any]:
+    if id(names) in copies:
+        return copies[id(names)]
+    copy = copies[id(names)] = dict(names)
     for name, value in names.items():
         if type(value) is np.ndarray or (isinstance(value, FunctionType) and value.__globals__ is names):
-            copy[name] = _copied(value, known)
+            copy[name] = _copied(value, copies)
     return copy

@@ -192,8 +192,8 @@ class NumpyroProgram(SiteMessages):
     @property
     def prior(self) -> ProgramPrior:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The density of the sites outside of the rows, in the coordinates of algorithms."""
-        one = self.first_rows(1)
-        return ProgramPrior(self.joint, self.constants, self.fixed, one, self.constraints)
+        one_row = self.first_rows(1)
+        return ProgramPrior(self.joint, self.constants, self.fixed, one_row, self.constraints)
 
     def init(self, key: RandomKey, batch: Batch | None) -> tuple[Params, Any]:
         """Returns real coordinates, by default uniform between −1 and 1, and the empty state."""
@@ -245,7 +245,7 @@ class NumpyroProgram(SiteMessages):
         own = self.given_rows.of({name: jnp.asarray(value) for name, value in rows.y.items()})
         if has_whole_numbers(own):
             arguments, count = {**self.constants, **dict(self.fixed)}, len(jax.tree.leaves(own)[0])
-            terms = lambda held: self.joint.terms({**arguments, **held}, self.theta, count)
+            terms = lambda index_arrays: self.joint.terms({**arguments, **index_arrays}, self.theta, count)
             require_members(indices_outside(terms, own), own)
         return rows
 
@@ -301,8 +301,8 @@ class NumpyroProgram(SiteMessages):
                 return {**shared, **{name: jnp.sum(term) for name, term in in_rows.items()}}
 
             if not self.joint.categories:
-                found = tuple(verdicts(terms, supports, shapes))
-                return replace(self, verdicts=found, of_choices=found)
+                verdicts_of_terms = tuple(verdicts(terms, supports, shapes))
+                return replace(self, verdicts=verdicts_of_terms, of_choices=verdicts_of_terms)
             # If the term of each value of the categories is affine in each row, so is their sum; otherwise it is only
             # by chance.
             weight = np.random.default_rng(1).uniform(0.5, 1.5, (len(self.joint.choices), count))
@@ -311,8 +311,8 @@ class NumpyroProgram(SiteMessages):
                 shared, in_rows = joint.complete(arguments, theta, count)
                 return {**shared, **{name: jnp.sum(weight * term) for name, term in in_rows.items()}}
 
-            found, given = (tuple(verdicts(each, supports, shapes)) for each in (terms, of_choices))
-            return replace(self, verdicts=found, of_choices=given)
+            verdicts_of_terms, given = (tuple(verdicts(each, supports, shapes)) for each in (terms, of_choices))
+            return replace(self, verdicts=verdicts_of_terms, of_choices=given)
 
     def families(self) -> dict[str, str]:
         """Returns the family of every latent site: conjugate in all its factors, or Normal in its real coordinates.
@@ -320,15 +320,15 @@ class NumpyroProgram(SiteMessages):
         A site without a family that is conjugate in all its factors is a potential, with a Normal belief in its real
         coordinates.
         """
-        found = self.verdicts
-        return {name: _family([v for v in found if v.site == name])[0] for name in self.latent}
+        all_verdicts = self.verdicts
+        return {name: _family([v for v in all_verdicts if v.site == name])[0] for name in self.latent}
 
     def table(self) -> str:
         """Returns each latent site with its family, its factors, the verdict, and the method that `cvi` takes."""
-        found = self.verdicts
+        all_verdicts = self.verdicts
         lines = [("site", "family", "factors", "verdict", "method")]
         for name in self.latent:
-            own = [v for v in found if v.site == name]
+            own = [v for v in all_verdicts if v.site == name]
             family, exact = _family(own)
             bad = [v.factor for v in own if family not in v.families]
             verdict = "conjugate" if exact else f"not in {', '.join(bad)}"
@@ -348,9 +348,9 @@ def total(terms: Mapping[str, Any], dtype: DTypeLike) -> Array:
         return jnp.asarray(sum(terms.values(), jnp.zeros((), dtype)), dtype)
 
 
-def _family(found: list[Verdict]) -> tuple[str, bool]:
+def _family(own: list[Verdict]) -> tuple[str, bool]:
     """Returns the family of a site, and whether it is conjugate in all factors of the site."""
-    shared = [name for name in (found[0].families if found else ()) if all(name in v.families for v in found)]
+    shared = [name for name in (own[0].families if own else ()) if all(name in v.families for v in own)]
     return (shared[0], True) if shared else ("Normal", False)
 
 

@@ -85,11 +85,11 @@ def from_numpyro(program: Callable[..., Any], data: Mapping[str, Any], rows: str
         raise TypeError(f"data is a {type(data).__name__}; give the program's arguments by name, such as {{'y': ...}}")
     arguments = _arguments(program, data)
     _require_numbers(arguments)
-    whole = _traced_whole(program, arguments, rows)
-    _require_plate(whole, rows)
-    _require_no_randomness(program, arguments, whole, rows)
-    count = _count(whole, rows)
-    latent = {name: site for name, site in whole.items() if not site["is_observed"]}
+    all_sites = _traced_whole(program, arguments, rows)
+    _require_plate(all_sites, rows)
+    _require_no_randomness(program, arguments, all_sites, rows)
+    count = _count(all_sites, rows)
+    latent = {name: site for name, site in all_sites.items() if not site["is_observed"]}
     categories = tuple((name, _values(name, site, rows)) for name, site in latent.items() if _discrete(site))
     if np.prod([len(kept) for _, kept in categories], dtype=float) > _MOST:
         raise ValueError(
@@ -98,7 +98,7 @@ def from_numpyro(program: Callable[..., Any], data: Mapping[str, Any], rows: str
         )
     sites = {name: site for name, site in latent.items() if not _discrete(site)}
     _require_shared(sites, rows)
-    _require_fixed_supports(program, arguments, whole, sites, rows)
+    _require_fixed_supports(program, arguments, all_sites, sites, rows)
     if not sites:
         raise ValueError("the program has no latent site that is continuous; there is nothing to learn")
     joint = LogJoint(program, rows, categories)
@@ -107,7 +107,10 @@ def from_numpyro(program: Callable[..., Any], data: Mapping[str, Any], rows: str
     table = {name: support for name, support in supports.items() if support is not constraints.real}
     arrays = {name: value for name, value in arguments.items() if _is_array(value)}
     if has_whole_numbers(arrays):
-        require_members(indices_outside(lambda held: joint.terms({**arguments, **held}, theta, count), arrays), arrays)
+        require_members(
+            indices_outside(lambda index: joint.terms({**arguments, **index}, theta, count), arrays),
+            arrays,
+        )
     read = _rows(joint, arguments, theta, count)
     numbers = {name: value for name, value in arrays.items() if name not in read.names}
     fixed = tuple((name, value) for name, value in arguments.items() if not _is_array(value))
@@ -117,7 +120,7 @@ def from_numpyro(program: Callable[..., Any], data: Mapping[str, Any], rows: str
         fixed,
         read,
         theta,
-        tuple((name, _kind(site["fn"])) for name, site in whole.items()),
+        tuple((name, _kind(site["fn"])) for name, site in all_sites.items()),
         constraints=Constraints.of(table, theta),
     ).tested()
 
@@ -144,11 +147,11 @@ def _traced_whole(program: Callable[..., Any], arguments: Mapping[str, Any], row
     """Returns the sites of the program on all of its data; raises an error if the data are a subsample already."""
     plate = _Seen(rows)
     try:
-        whole = traced(program, arguments, {}, plate)
+        all_sites = traced(program, arguments, {}, plate)
         with lenient():
-            for site in whole.values():
+            for site in all_sites.values():
                 site["fn"].log_prob(site["value"])
-        return whole
+        return all_sites
     except Exception as error:
         if not plate.subsampled:
             raise
@@ -161,10 +164,10 @@ def _traced_whole(program: Callable[..., Any], arguments: Mapping[str, Any], row
 
 
 def _require_no_randomness(
-    program: Callable[..., Any], arguments: Mapping[str, Any], whole: Mapping[str, Any], rows: str | None
+    program: Callable[..., Any], arguments: Mapping[str, Any], all_sites: Mapping[str, Any], rows: str | None
 ) -> None:
     """Raises a ValueError if the density is random given all sites, since it would be fixed at one draw."""
-    values = {name: site["value"] for name, site in whole.items() if not site["is_observed"]}
+    values = {name: site["value"] for name, site in all_sites.items() if not site["is_observed"]}
     with lenient():
         first, second = (
             {name: site["fn"].log_prob(site["value"]) for name, site in run.items()}
@@ -204,15 +207,15 @@ def _require_numbers(arguments: Mapping[str, Any]) -> None:
             )
 
 
-def _require_plate(whole: Mapping[str, Any], rows: str | None) -> None:
-    plates = {frame.name for site in whole.values() for frame in site["cond_indep_stack"]}
+def _require_plate(all_sites: Mapping[str, Any], rows: str | None) -> None:
+    plates = {frame.name for site in all_sites.values() for frame in site["cond_indep_stack"]}
     if rows is not None and rows not in plates:
         have = nearest(rows, sorted(plates)) if plates else "it has no plates, so leave rows out"
         raise ValueError(f"rows={rows!r} is no plate of the program; {have}")
 
 
-def _count(whole: Mapping[str, Any], rows: str | None) -> int:
-    sizes = (frame.size for site in whole.values() for frame in site["cond_indep_stack"] if frame.name == rows)
+def _count(all_sites: Mapping[str, Any], rows: str | None) -> int:
+    sizes = (frame.size for site in all_sites.values() for frame in site["cond_indep_stack"] if frame.name == rows)
     return 1 if rows is None else next(sizes)
 
 
@@ -249,7 +252,7 @@ def _require_shared(sites: Mapping[str, Any], rows: str | None) -> None:
 
 
 def _require_fixed_supports(
-    program: Any, arguments: Mapping[str, Any], whole: Mapping[str, Any], sites: Mapping[str, Any], rows: str | None
+    program: Any, arguments: Mapping[str, Any], all_sites: Mapping[str, Any], sites: Mapping[str, Any], rows: str | None
 ) -> None:
     """Raises a ValueError if a support depends on other sites, since the real coordinates would change meaning."""
     with lenient():
@@ -259,9 +262,9 @@ def _require_fixed_supports(
         }
     again = traced(program, arguments, moved, _Seen(rows))
     for name, site in sites.items():
-        if name not in again or set(again) != set(whole):
+        if name not in again or set(again) != set(all_sites):
             raise ValueError("the program has other sites for other values; write one whose sites are always the same")
-        ours, theirs = (jax.tree.leaves(at["fn"].support) for at in (site, again[name]))
+        ours, theirs = (jax.tree.leaves(drawn_site["fn"].support) for drawn_site in (site, again[name]))
         same = all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
         if type(site["fn"].support) is not type(again[name]["fn"].support) or not same:
             raise ValueError(

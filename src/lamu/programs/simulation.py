@@ -64,25 +64,25 @@ class _Drawn:
 
     # For plates that have grown it samples all members, and then sets the first ones to the belief's.
 
-    def __init__(self, names: tuple[str, ...], known: Params) -> None:
-        self.names, self.known = names, known
+    def __init__(self, names: tuple[str, ...], values: Params) -> None:
+        self.names, self.known = names, values
 
     def __call__(self, site: Any) -> Any:
         if site["type"] != "sample":
             return None
-        known = self.known.get(site["name"])
-        if known is None and not (site["name"] in self.names and site["is_observed"]):
+        value = self.known.get(site["name"])
+        if value is None and not (site["name"] in self.names and site["is_observed"]):
             return None
         site["is_observed"] = False
         drawn = site["fn"](rng_key=numpyro.prng_key(), sample_shape=site["kwargs"]["sample_shape"])
-        return drawn if known is None else drawn.at[tuple(map(slice, known.shape))].set(known)
+        return drawn if value is None else drawn.at[tuple(map(slice, value.shape))].set(value)
 
 
 def _run(joint: LogJoint, query: ProgramQuery, values: Params, key: Any, drawn: bool = True) -> Any:
     """Returns all sites of one run given the values of some, with a random key."""
-    known = {name: values[name] for name in query.extended if name in values}
+    first_members = {name: values[name] for name in query.extended if name in values}
     kept = {name: value for name, value in values.items() if name not in (*query.redrawn, *query.extended)}
-    unobserved = handlers.substitute(substitute_fn=_Drawn(query.asked if drawn else (), known))
+    unobserved = handlers.substitute(substitute_fn=_Drawn(query.asked if drawn else (), first_members))
     plate = RowsPlate(joint.plate, query.rows)
     return traced(joint.program, query.arguments, kept, plate, key, unobserved, ("sample", "deterministic"))
 
@@ -94,10 +94,10 @@ def simulated(joint: LogJoint, query: ProgramQuery, theta: Params, keys: Any) ->
     def one(drawn: tuple[Params, Any]) -> Params:
         values, key = drawn
         sites = _run(joint, query, values, key)
-        found: Params = {name: (sites[name]["value"], None) for name in query.derived}
+        draws: Params = {name: (sites[name]["value"], None) for name in query.derived}
         for name in (*query.asked, *query.redrawn):
-            found[name] = (sites[name]["value"], sites[name]["fn"])
-        return jax.tree.map(jnp.asarray, found)
+            draws[name] = (sites[name]["value"], sites[name]["fn"])
+        return jax.tree.map(jnp.asarray, draws)
 
     return jax.lax.map(one, (theta, keys))
 
@@ -108,14 +108,14 @@ def log_densities(joint: LogJoint, query: ProgramQuery, theta: Params, keys: Any
 
     def one(drawn: tuple[Params, Any]) -> dict[str, Array]:
         sites = _run(joint, query, {**drawn[0], **values}, drawn[1], drawn=False)
-        found = {}
+        log_probs = {}
         with lenient():
             for name in values:
                 term = sites[name]["fn"].log_prob(sites[name]["value"])
                 axis = row_axis(sites[name], joint.plate)
                 term = jnp.moveaxis(jnp.atleast_1d(term), -term.ndim if axis is None and term.ndim else axis or 0, 0)
-                found[name] = jnp.sum(term.reshape(len(term), -1), axis=1)
-        return found
+                log_probs[name] = jnp.sum(term.reshape(len(term), -1), axis=1)
+        return log_probs
 
     return jax.lax.map(one, (theta, keys))
 
@@ -130,8 +130,8 @@ def shared_categories(model: SiteMessages, theta: Params, keys: Any) -> Params:
             log_joint = sum(model.joint.complete(arguments, drawn[0], 1)[1].values())
         return choices[jax.random.categorical(drawn[1], jnp.ravel(log_joint))]
 
-    found = jax.lax.map(one, (theta, jax.random.split(keys, len(jax.tree.leaves(theta)[0]))))
-    return {name: found[:, number] for number, (name, _) in enumerate(model.joint.categories)}
+    indices = jax.lax.map(one, (theta, jax.random.split(keys, len(jax.tree.leaves(theta)[0]))))
+    return {name: indices[:, number] for number, (name, _) in enumerate(model.joint.categories)}
 
 
 def asked_of(model: SiteMessages, x: Inputs) -> ProgramQuery:
@@ -159,9 +159,9 @@ def asked_of(model: SiteMessages, x: Inputs) -> ProgramQuery:
     }
     failure: Exception | None = None
     for left_out in ({**places, **nothing}, places) if nothing else (places,):
-        held = {name: value for name, value in left_out.items() if value is not None}
+        kept_values = {name: value for name, value in left_out.items() if value is not None}
         rest = {**others, **{name: None for name, value in left_out.items() if value is None}}
-        query = ProgramQuery({**numbers, **held}, tuple(rest.items()), rows, asked, (), ())
+        query = ProgramQuery({**numbers, **kept_values}, tuple(rest.items()), rows, asked, (), ())
         try:
             sites = _sites(model.joint, query)
         except Exception as error:
@@ -170,7 +170,7 @@ def asked_of(model: SiteMessages, x: Inputs) -> ProgramQuery:
         query = _settled(model, query, sites, sources, sizes)
         if has_whole_numbers(query.arrays):
             require_members(_outside(model.joint, query, model.theta), query.arrays)
-        _require_blind(model.joint, query, model.theta, tuple(held))
+        _require_blind(model.joint, query, model.theta, tuple(kept_values))
         return query
     kept = [name for name in arrays if name not in given and name not in absent]
     raise ValueError(
@@ -204,11 +204,11 @@ def _sources(model: SiteMessages, arrays: Params, fixed: Params) -> dict[str, _S
         return {name: site["value"] for name, site in sites.items() if site["is_observed"] and not _is_factor(site)}
 
     closed, shapes = jax.make_jaxpr(observed, return_shape=True)(dict(arrays))
-    found = {}
+    sources = {}
     for number, (site, of) in enumerate(sorted(shapes.items())):
         used = zip(sorted(arrays), _used(closed, [number]), strict=True)
-        found[site] = _Source(tuple(name for name, at in used if at), of.shape)
-    return {name: found[name] for name, _ in model.distributions if name in found}
+        sources[site] = _Source(tuple(name for name, is_used in used if is_used), of.shape)
+    return {name: sources[name] for name, _ in model.distributions if name in sources}
 
 
 def _is_factor(site: Any) -> bool:
@@ -275,12 +275,12 @@ def _is_array(value: Any) -> bool:
 
 def _sizes(shapes: Mapping[str, tuple[int, ...]], arrays: Params) -> dict[int, int]:
     """Returns the new size for each old size of an axis, where it is unique."""
-    found: dict[int, set[int]] = {}
+    new_sizes: dict[int, set[int]] = {}
     for name, shape in shapes.items():
         if name in arrays and len(shape) == arrays[name].ndim:
             for old, new in zip(arrays[name].shape, shape, strict=True):
-                found.setdefault(old, set()).add(new)
-    return {old: next(iter(new)) for old, new in found.items() if len(new) == 1}
+                new_sizes.setdefault(old, set()).add(new)
+    return {old: next(iter(new)) for old, new in new_sizes.items() if len(new) == 1}
 
 
 def _resized(
@@ -299,17 +299,17 @@ def _outside(joint: LogJoint, query: ProgramQuery, theta: Params) -> Any:
 
 def _sites(joint: LogJoint, query: ProgramQuery) -> dict[str, Params]:
     """Returns kind, shape, plates and distribution of every site at arguments, by abstract evaluation."""
-    found: dict[str, Params] = {}
+    sites: dict[str, Params] = {}
 
     def run() -> None:
         for name, site in _run(joint, query, {}, 0).items():
             own = {key: site.get(key) for key in ("type", "is_observed", "cond_indep_stack", "_control_flow_done")}
             law = plain_law(site["fn"]) if site["type"] == "sample" else None
             event = site["fn"].event_dim if law is not None else 0
-            found[name] = {**own, "shape": jnp.shape(site["value"]), "law": law, "event": event}
+            sites[name] = {**own, "shape": jnp.shape(site["value"]), "law": law, "event": event}
 
     jax.eval_shape(run)
-    return found
+    return sites
 
 
 def _settled(
@@ -336,11 +336,11 @@ def _settled(
     shared = categories if model.shares_categories else ()
     fresh = [name for name in fresh if name not in shared]
     unknown = [*resized, *(name for name in categories if name not in shared)]
-    known = [name for name in sources if name not in query.asked]
-    if unknown and known:
+    given = [name for name in sources if name not in query.asked]
+    if unknown and given:
         raise ValueError(
-            f"{known[0]!r} is given, and would say something about {unknown[0]!r}, which no belief is about at these "
-            f"rows; leave {known[0]!r} out, or fit these rows with the others"
+            f"{given[0]!r} is given, and would say something about {unknown[0]!r}, which no belief is about at these "
+            f"rows; leave {given[0]!r} out, or fit these rows with the others"
         )
     for name in query.asked:
         law, shape = sites[name]["law"], sites[name]["shape"]
@@ -392,13 +392,13 @@ def _require_blind(joint: LogJoint, query: ProgramQuery, theta: Params, places: 
         return
     names = (*query.asked, *query.redrawn, *query.derived)
 
-    def drawn(held: Any) -> list[Any]:
-        sites = _run(joint, replace(query, arrays={**query.arrays, **held}), theta, 0)
+    def drawn(omitted: Any) -> list[Any]:
+        sites = _run(joint, replace(query, arrays={**query.arrays, **omitted}), theta, 0)
         return [sites[name]["value"] for name in names]
 
-    held = {name: query.arrays[name] for name in places}
-    closed = jax.make_jaxpr(drawn)(held)
+    of_places = {name: query.arrays[name] for name in places}
+    closed = jax.make_jaxpr(drawn)(of_places)
     for number, name in enumerate(names):
-        for place, at in zip(sorted(held), _used(closed, [number]), strict=True):
-            if at:
+        for place, is_used in zip(sorted(of_places), _used(closed, [number]), strict=True):
+            if is_used:
                 raise ValueError(f"{name!r} depends on the argument {place!r}, which is left out; give it")

@@ -276,10 +276,10 @@ def _stopped(run: FittedRun) -> list[Markup]:
     ]
 
 
-def _rows(run: FittedRun, found: Sequence[Effect]) -> list[Markup]:
+def _rows(run: FittedRun, effects: Sequence[Effect]) -> list[Markup]:
     uncertain = np.argsort(-np.asarray(run.pred.total, float), kind="stable")[:_ROWS]
     worst = np.argsort(run.predictions["log_prob"], kind="stable")[:_ROWS]
-    named = [effect.name for effect in found[:_MOST_FEATURES]] or list(run.encoding.columns[:_MOST_FEATURES])
+    named = [effect.name for effect in effects[:_MOST_FEATURES]] or list(run.encoding.columns[:_MOST_FEATURES])
     return [
         paragraph("Rows are counted from 0 in the data. The features shown are those of the largest effect."),
         *([_table_of_rows("Predicted with the largest uncertainty", run, uncertain, named)] * _ranks_rows(run)),
@@ -313,17 +313,17 @@ def _value(encoding: Encoding, column: int, x: Inputs) -> str:
     return f"{origin + unit * value:.6g}"
 
 
-def _effects(run: FittedRun, found: Sequence[Effect]) -> list[Markup]:
-    if not found:
+def _effects(run: FittedRun, effects: Sequence[Effect]) -> list[Markup]:
+    if not effects:
         return [paragraph("The table has too many columns, or none that varies.")]
     target = str(run.encoding.target)
     what = target if run.encoding.task == "regression" else f"P({target} = {run.encoding.labels[-1]})"
-    shown = found[:_MOST_EFFECTS]
+    shown = effects[:_MOST_EFFECTS]
     pictures = [
         picture(f"effect{k}", draw(effect, what, legend=k == 0), f"mean prediction against {effect.name}")
         for k, effect in enumerate(shown)
     ]
-    rest = len(found) - len(shown)
+    rest = len(effects) - len(shown)
     more = f" The {rest} features of smaller effect are not shown." if rest > 0 else ""
     bands = " Bands hold 90 % of the belief about the mean." if any(effect.deviation.any() for effect in shown) else ""
     named = " The first picture names the curves." if len(shown) > 1 and len(shown[0].curves) > 1 else ""

@@ -59,8 +59,8 @@ def table(caption: str, heads: Sequence[object], rows: Iterable[Sequence[object]
     body = [
         element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in rows
     ]
-    whole = element("table", element("caption", caption), element("thead", head), element("tbody", *body))
-    return element("div", whole, class_="scroll", role="region", aria_label=caption, tabindex="0")
+    table_element = element("table", element("caption", caption), element("thead", head), element("tbody", *body))
+    return element("div", table_element, class_="scroll", role="region", aria_label=caption, tabindex="0")
 
 
 _COLOURS = {INK: "--ink", GREY: "--grey", PALE: "--pale", ACCENT: "--accent", "#ffffff": "--paper", "#000000": "--ink"}

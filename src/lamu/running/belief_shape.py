@@ -43,17 +43,17 @@ def shape_of(
     posterior: Posterior, objective: Objective, rows: object, key: RandomKey, work: float = 0.0
 ) -> Convergence | None:
     """Returns what is known of a posterior's convergence, with its divergence from the exact posterior if it is due."""
-    found = posterior.convergence
-    if found is None or not isinstance(rows, Arrays) or not _approximate(posterior, rows):
-        return found
+    convergence = posterior.convergence
+    if convergence is None or not isinstance(rows, Arrays) or not _approximate(posterior, rows):
+        return convergence
     if rows.count * _DRAWS > max(_MOST_ROWS, work):
-        return found
+        return convergence
     measured = _measured(posterior, objective, rows, jax.random.fold_in(key, 0), _DRAWS)
     # A first look at few draws may see one large weight, or none; more of them settle it.
     unclear = not (float(measured["divergence"]) < _OPEN)
     if unclear and rows.count * _MORE <= max(_MOST_ROWS, work):
         measured = _measured(posterior, objective, rows, jax.random.fold_in(key, 1), _MORE)
-    judged = replace(found, divergence=measured["divergence"], pareto_k=measured["pareto_k"])
+    judged = replace(convergence, divergence=measured["divergence"], pareto_k=measured["pareto_k"])
     return judged if judged.has_shape else replace(judged, misshapen=measured["worst"])
 
 
@@ -86,13 +86,13 @@ def _measured(posterior: Posterior, objective: Objective, rows: Arrays, key: Ran
     for batch in rows.batches(min(rows.count, _ROWS)):
         share = float(objective.concentration) * float(batch.count) / rows.count
         log_weights = log_weights - share * np.asarray(_losses(target, batch, theta, point), float)
-    known = np.isfinite(log_weights)
-    if not known.any():
+    finite = np.isfinite(log_weights)
+    if not finite.any():
         return {"divergence": np.inf, "pareto_k": np.nan, "worst": ""}
-    largest = log_weights[known].max()
-    weights = np.exp(np.where(known, log_weights, -np.inf) - largest)
+    largest = log_weights[finite].max()
+    weights = np.exp(np.where(finite, log_weights, -np.inf) - largest)
     # A few draws where the posterior has no mass at all are a few draws: without a limit they would be all of the mean.
-    below = np.minimum(np.log(weights.mean()) + largest - np.where(known, log_weights, -np.inf), _FARTHEST_BELOW)
+    below = np.minimum(np.log(weights.mean()) + largest - np.where(finite, log_weights, -np.inf), _FARTHEST_BELOW)
     return {"divergence": float(below.mean()), "pareto_k": pareto_shape(weights), "worst": _worst(theta, weights)}
 
 

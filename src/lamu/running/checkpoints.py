@@ -293,8 +293,8 @@ class Checkpoints:
         """Reads a checkpoint by a function of `lamu.store`."""
         place = self._place(step)
         if not place.is_dir():
-            found = self.steps()
-            hint = f"there are {found}" if found else "there is none"
+            steps = self.steps()
+            hint = f"there are {steps}" if steps else "there is none"
             raise CheckpointError(f"{str(self.folder)!r} has no checkpoint of step {step}; {hint}")
         try:
             return read(place)

@@ -243,15 +243,15 @@ def _counted(
     body: Callable[[State, PyTree], tuple[State, Info]], state: State, inputs: PyTree, count: Array | int
 ) -> tuple[State, Info]:
     """Scans the first `count` inputs as `jax.lax.scan` does; the other outputs are zero."""
-    at = lambda i: jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False), inputs)
+    inputs_at = lambda i: jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False), inputs)
     length = len(jax.tree.leaves(inputs)[0])
     infos = jax.tree.map(
-        lambda leaf: jnp.zeros((length, *leaf.shape), leaf.dtype), jax.eval_shape(body, state, at(0))[1]
+        lambda leaf: jnp.zeros((length, *leaf.shape), leaf.dtype), jax.eval_shape(body, state, inputs_at(0))[1]
     )
 
     def step(i: Array, carry: tuple[State, Info]) -> tuple[State, Info]:
         state, infos = carry
-        state, info = body(state, at(i))
+        state, info = body(state, inputs_at(i))
         return state, jax.tree.map(lambda all, leaf: jax.lax.dynamic_update_index_in_dim(all, leaf, i, 0), infos, info)
 
     return jax.lax.fori_loop(0, count, step, (state, infos))

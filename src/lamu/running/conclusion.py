@@ -196,9 +196,9 @@ _OTHER_SHAPE = (
 )
 
 
-def say_few_rows(found: Fit, rows: Arrays | Stream) -> None:
+def say_few_rows(fit: Fit, rows: Arrays | Stream) -> None:
     """Warns of too narrow intervals, because the noise is a point estimate from few rows."""
-    belief, model = found.posterior.belief, found.posterior.model
+    belief, model = fit.posterior.belief, fit.posterior.model
     if not (isinstance(belief, Product) and isinstance(rows, Arrays) and model.has_outputs) or model.has_classes:
         return
     weights, noise = belief.factors.get("network"), belief.factors.get("likelihood")
@@ -219,19 +219,19 @@ def say_few_rows(found: Fit, rows: Arrays | Stream) -> None:
     )
 
 
-def say_unconverged(found: Fit, example: Batch | None, chosen_earlier: bool) -> None:
+def say_unconverged(fit: Fit, example: Batch | None, chosen_earlier: bool) -> None:
     """Warns of a posterior that is not at the fixed point of the rule."""
-    measured = found.posterior.convergence
-    if measured is None or measured.converged or found.interrupted:
+    measured = fit.posterior.convergence
+    if measured is None or measured.converged or fit.interrupted:
         return
-    if isinstance(found.posterior.belief, Draws) and (measured.r_hat or 0.0) > LARGEST_R_HAT:
+    if isinstance(fit.posterior.belief, Draws) and (measured.r_hat or 0.0) > LARGEST_R_HAT:
         return  # `UnreliableChains` was already given
     if chosen_earlier:
         remedy = "validation chose a state before the end; leave validation out for the end itself"
     else:
         longer = "train longer (without epochs and steps, fit takes as many as it needs)"
         general = f"{longer}, with a rate that falls to zero, for instance Annealed(1e-2)"
-        unscaled = "" if example is None else found.posterior.model.unscaled_inputs(example)
+        unscaled = "" if example is None else fit.posterior.model.unscaled_inputs(example)
         remedy = measured.remedy or unscaled or general
     problem = "the posterior has not converged"
     if measured.at_fixed_point:
@@ -244,17 +244,17 @@ def say_unconverged(found: Fit, example: Batch | None, chosen_earlier: bool) -> 
 _WORTH = 0.01  # nats a row that are worth a warning: the noise of 32 draws is some thousandths
 
 
-def say_worse_than_mean(found: Fit, held: Arrays | None) -> None:
+def say_worse_than_mean(fit: Fit, held_out: Arrays | None) -> None:
     """Warns of a belief that predicts the held-out rows worse than the point at its mean."""
-    posterior = found.posterior
-    if held is None or not isinstance(posterior.model, Model) or is_certain(posterior.belief):
+    posterior = fit.posterior
+    if held_out is None or not isinstance(posterior.model, Model) or is_certain(posterior.belief):
         return
-    mean, weight = getattr(posterior.belief, "mean", None), np.asarray(held.weight, float)
+    mean, weight = getattr(posterior.belief, "mean", None), np.asarray(held_out.weight, float)
     if mean is None or np.sum(weight > 0) < _FEW_ROWS:  # a belief with several modes has no mean
         return
     rule = posterior.rule if isinstance(posterior.rule, OwnStatistics) else Sampled()
-    of_mean = row_losses(replace(posterior, belief=Point(mean), rule=rule), held)
-    of_belief = row_losses(posterior, held)
+    of_mean = row_losses(replace(posterior, belief=Point(mean), rule=rule), held_out)
+    of_belief = row_losses(posterior, held_out)
     more, nothing = paired(of_belief - of_mean, weight)
     if not more > max(nothing, _WORTH):
         return
@@ -265,9 +265,9 @@ def say_worse_than_mean(found: Fit, held: Arrays | None) -> None:
     else:
         remedy = "let lamu.fit_prior_scale choose the scale of a LearnedNormal prior, or take deep_ensemble(...)"
     warnings.warn(
-        f"the belief predicts the {held.count:,} rows set aside worse than the point at its mean, by {more:.3g} nats a "
-        f"row ({np.average(of_belief, weights=weight):.3g} in the place of {np.average(of_mean, weights=weight):.3g}, "
-        f"where up to {nothing:.2g} may be chance); {remedy}",
+        f"the belief predicts the {held_out.count:,} rows set aside worse than the point at its mean, by {more:.3g} "
+        f"nats a row ({np.average(of_belief, weights=weight):.3g} instead of {np.average(of_mean, weights=weight):.3g}"
+        f", where up to {nothing:.2g} may be chance); {remedy}",
         WorseThanMean,
         stacklevel=3,
     )

@@ -176,20 +176,22 @@ def convergence_of(
             )
             for i in range(min(belief.count, _MEMBERS))
         ]
-        known = [each for each in members if each is not None]
-        return max(known, key=lambda each: (not each.converged, each.offset or 0.0), default=None)
+        of_members = [each for each in members if each is not None]
+        return max(of_members, key=lambda each: (not each.converged, each.offset or 0.0), default=None)
     parts = belief.factors if isinstance(belief, Product) else {}
     gaussian, dispersion = parts.get("network"), parts.get("likelihood")
     objective = replace(objective, model=posterior.model)
     if isinstance(gaussian, Gaussian) and isinstance(dispersion, Point):
         choices = _choices(algorithm)
-        at = _AtGaussian(objective, gaussian, dispersion.mean, posterior.network_state, *choices)
-        found = _measured(at, rows, key, work, batch_size)
-        return found if found is None else replace(found, remedy=_remedy(algorithm, found))
+        around_belief = _AtGaussian(objective, gaussian, dispersion.mean, posterior.network_state, *choices)
+        measured = _measured(around_belief, rows, key, work, batch_size)
+        return measured if measured is None else replace(measured, remedy=_remedy(algorithm, measured))
     if isinstance(algorithm, NaturalRule) and algorithm.subject.settles:
-        known = dispersion.mean if isinstance(dispersion, Point) else None
-        found = _measured(AtNatural(objective, algorithm, gaussian, known), rows, key, work, batch_size)
-        return found if found is None else replace(found, remedy=_faster_forgetting(algorithm, objective.model))
+        fixed = dispersion.mean if isinstance(dispersion, Point) else None
+        measured = _measured(AtNatural(objective, algorithm, gaussian, fixed), rows, key, work, batch_size)
+        return (
+            measured if measured is None else replace(measured, remedy=_faster_forgetting(algorithm, objective.model))
+        )
     if isinstance(belief, Point):
         return _measured(_AtPoint(objective, belief.mean, posterior.network_state), rows, key, work, batch_size)
     return None
@@ -212,11 +214,11 @@ def _choices(algorithm: object) -> tuple[Any, Any, Any]:
     return expectation, curvature, algorithm.structure if kronecker else Diagonal
 
 
-def _remedy(algorithm: object, found: Convergence) -> str:
+def _remedy(algorithm: object, convergence: Convergence) -> str:
     """Returns the remedy for precisions that do not converge to the expected Hessian in any number of steps."""
     curvature = algorithm.curvature if isinstance(algorithm, Rule) else None
     curvature = curvature.base if isinstance(curvature, ClippedGradient) else curvature
-    close = replace(found, precision_error=None, precision_error_90=None).complaints == found.complaints
+    close = replace(convergence, precision_error=None, precision_error_90=None).complaints == convergence.complaints
     if close or not isinstance(curvature, _NO_ESTIMATES):
         return ""
     return (
@@ -261,10 +263,12 @@ class _AtGaussian(_Place):
 
     def estimate(self, batch: Batch, key: RandomKey) -> tuple[Params, Params]:
         """Returns gradient and curvature of the likelihood, and of a prior that is not Gaussian."""
-        mean, at = self.belief.mean, self.objective
-        loss = BatchLoss.beside(self.prior, at, batch, self.network_state, NetworkParameters(), self.dispersion, mean)
-        at = self.expectation.evaluate(key, self.belief, loss, self.curvature, self.structure)
-        return at.gradient, at.curvature.diagonal(self.belief.mean)
+        mean, objective = self.belief.mean, self.objective
+        loss = BatchLoss.beside(
+            self.prior, objective, batch, self.network_state, NetworkParameters(), self.dispersion, mean
+        )
+        evaluation = self.expectation.evaluate(key, self.belief, loss, self.curvature, self.structure)
+        return evaluation.gradient, evaluation.curvature.diagonal(self.belief.mean)
 
     @property
     def prior(self) -> tuple[Params, Operator] | None:
@@ -345,7 +349,7 @@ class _AtPoint(_Place):
 
 def _signs(key: RandomKey, index: Any, like: Params) -> Params:
     keys = tree.keys_like(jax.random.fold_in(key, index), like)
-    return jax.tree.map(lambda leaf, one: jax.random.rademacher(one, leaf.shape, leaf.dtype), like, keys)
+    return jax.tree.map(lambda leaf, sign_key: jax.random.rademacher(sign_key, leaf.shape, leaf.dtype), like, keys)
 
 
 @dataclass(frozen=True)
@@ -360,22 +364,22 @@ class _Deal:
     averaged: int = 1  # draws instead of each pair's one
 
     @classmethod
-    def of(cls, rows: Any, at: Any, key: RandomKey, work: float, batch_size: int) -> _Deal:
+    def of(cls, rows: Any, point: Any, key: RandomKey, work: float, batch_size: int) -> _Deal:
         if not isinstance(rows, Arrays):
             return cls(rows, _PAIRS, 1, batch_size, np.empty(0))
         # Gradients of rows, over all pairs; for a small problem as many as take a negligible time.
-        affordable = max(_SHARE * work, min(_UNNOTICED, 100 * _UNNOTICED / at.dimension))
-        affordable /= 1 if at.deterministic else 2
-        most = int(np.clip(_MOST_NUMBERS / at.dimension, 4, _MOST_PAIRS))
+        affordable = max(_SHARE * work, min(_UNNOTICED, 100 * _UNNOTICED / point.dimension))
+        affordable /= 1 if point.deterministic else 2
+        most = int(np.clip(_MOST_NUMBERS / point.dimension, 4, _MOST_PAIRS))
         pairs = int(np.clip(affordable / rows.count, min(_PAIRS, most), most))
         averaged = 1
-        if at.deterministic and affordable >= rows.count:
+        if point.deterministic and affordable >= rows.count:
             pairs = 1  # all rows at one place: no noise
         elif affordable >= _AVERAGED * _PAIRS * rows.count:
             averaged, pairs = _AVERAGED, int(np.clip(affordable / (_AVERAGED * rows.count), _PAIRS, most))
         each = int(np.clip(affordable / pairs, min(rows.count, batch_size), rows.count))
         example = rows.example(1)
-        dense = at.objective.model.scan_friendly(example) and not at.network_state
+        dense = point.objective.model.scan_friendly(example) and not point.network_state
         chunk = min(each, _CHUNK if dense else batch_size)
         order = np.random.default_rng(int(_seed(key))).permutation(rows.count)
         return cls(rows, pairs, each, chunk, order, averaged)
@@ -395,34 +399,34 @@ class _Deal:
             yield from self.rows.take(chosen).batches(self.chunk)
 
 
-def _measured(at: Any, rows: Any, key: RandomKey, work: float, batch_size: int) -> Convergence | None:
-    deal = _Deal.of(rows, at, subkey(key, 0), work, batch_size)
+def _measured(point: Any, rows: Any, key: RandomKey, work: float, batch_size: int) -> Convergence | None:
+    deal = _Deal.of(rows, point, subkey(key, 0), work, batch_size)
     if deal.averaged > 1:
-        at = at.averaged(2 * deal.averaged)
+        point = point.averaged(2 * deal.averaged)
     gradients: list[Params] = []
     curvature: Any = None
     for pair in range(deal.pairs):
         draw_key = subkey(key, pair + 1)
         total: Any = None
         for batch in deal.batches(pair):
-            part = _part(at, batch, jax.random.clone(draw_key))
+            part = _part(point, batch, jax.random.clone(draw_key))
             total = part if total is None else _added(total, part)
         if total is None:
             continue
-        gradient, found = _whole(at, total)
+        gradient, curvature_sums = _whole(point, total)
         if not gradients:
-            at = at.in_metric(found)
+            point = point.in_metric(curvature_sums)
         gradients.append(gradient)
-        moments = _moments(found)
+        moments = _moments(curvature_sums)
         curvature = moments if curvature is None else _added(curvature, moments)
     if not gradients:
         return None
-    squared, error = _squared_norm(at.metric, gradients)
+    squared, error = _squared_norm(point.metric, gradients)
     count = len(gradients)
     mean, spread = _mean_and_error(curvature, float(count))
     residual = math.sqrt(max(squared, 0.0)) if math.isfinite(squared) else math.nan
-    distances = at.distances(mean, spread)
-    return Convergence(residual=residual, dimension=at.dimension, squared_error=error, **distances)
+    distances = point.distances(mean, spread)
+    return Convergence(residual=residual, dimension=point.dimension, squared_error=error, **distances)
 
 
 def _squared_norm(metric: object, gradients: list[Params]) -> tuple[float, float]:
@@ -452,10 +456,10 @@ def _off_diagonal_mean(products: np.ndarray) -> float:
 
 
 @compiled_lightly()
-def _part(at: Any, batch: Batch, key: RandomKey) -> PyTree:
+def _part(point: Any, batch: Batch, key: RandomKey) -> PyTree:
     """Returns the sums over a batch's rows, and their number."""
     count = batch.count.astype(jnp.result_type(float))
-    gradient, curvature = at.estimate(batch, key)
+    gradient, curvature = point.estimate(batch, key)
     return tree.scale(gradient, count), tree.scale(curvature, count), count
 
 
@@ -489,10 +493,10 @@ def _seed(key: RandomKey) -> Array:
 
 
 @compiled_once()
-def _whole(at: Any, total: PyTree) -> tuple[Params, Params]:
+def _whole(point: Any, total: PyTree) -> tuple[Params, Params]:
     """Returns gradient and curvature of one pair on the scale of the target."""
     gradient, curvature, count = total
-    return at.whole(tree.scale(gradient, 1 / count), tree.scale(curvature, 1 / count))
+    return point.whole(tree.scale(gradient, 1 / count), tree.scale(curvature, 1 / count))
 
 
 def _flat(leaves: Params) -> np.ndarray:

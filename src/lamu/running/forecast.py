@@ -83,7 +83,7 @@ def check_memory(
     runnable(algorithm).check_memory(objective, jax.eval_shape(objective.model.init, key, example)[0])
     state = start.eval_shape(handle(algorithm), key, objective, example)
     # The loop keeps a copy while it donates the state.
-    held = (3 if keeps_best else 2) * memory.bytes_of(state)
+    state_bytes = (3 if keeps_best else 2) * memory.bytes_of(state)
     draws = 0
     traits = algorithm.traits
     if traits.length is not None:
@@ -94,7 +94,7 @@ def check_memory(
         # The draws of a block are on the device at once. All draws are concatenated at the end.
         kept = min(block, total) + (0 if on_disk else 2 * total)
         draws = kept * memory.bytes_of(draw_of(handle(algorithm), state, objective, example))
-    forecast = Forecast(held, draws, memory.bytes_of(rows), from_file=from_file)
+    forecast = Forecast(state_bytes, draws, memory.bytes_of(rows), from_file=from_file)
     forecast.require_room()
     return forecast
 
@@ -105,11 +105,11 @@ def measured(forecast: Forecast, blocks: Iterator[Block], state: State, max_memo
     if first is None:
         return
     with memory.within(max_memory):
-        whole = replace(forecast, step=first.held(state))
+        corrected = replace(forecast, step=first.held(state))
         logging.getLogger("lamu").info(
             "The run takes about %s: %s. The data take %s beside. %s may be used.",
-            memory.shown(whole.total), whole, memory.shown(whole.data), memory.shown(memory.limit()),
+            memory.shown(corrected.total), corrected, memory.shown(corrected.data), memory.shown(memory.limit()),
         )  # fmt: skip
-        whole.require_room()
+        corrected.require_room()
     yield first
     yield from blocks

@@ -36,9 +36,9 @@ def count(traits: Traits, steps: int) -> int:
     after = max(steps - traits.warmup, 0)
     if not traits.cycle:
         return max(after - traits.exploration, 0) // traits.thinning
-    whole, rest = divmod(after, traits.cycle)
+    cycles, rest = divmod(after, traits.cycle)
     each = (traits.cycle - traits.exploration) // traits.thinning
-    return whole * each + max(rest - traits.exploration, 0) // traits.thinning
+    return cycles * each + max(rest - traits.exploration, 0) // traits.thinning
 
 
 def stage_end(traits: Traits, t: int, total: int) -> int:

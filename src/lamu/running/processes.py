@@ -107,8 +107,8 @@ class Processes(Devices):
         return jax.tree.map(jnp.asarray, multihost_utils.broadcast_one_to_all(example))
 
     def everywhere(self, what: PyTree) -> PyTree:
-        whole = NamedSharding(self.mesh, PartitionSpec())
-        return jax.tree.map(lambda leaf: _laid(leaf, whole) if isinstance(leaf, jax.Array) else leaf, what)
+        layout = NamedSharding(self.mesh, PartitionSpec())
+        return jax.tree.map(lambda leaf: _laid(leaf, layout) if isinstance(leaf, jax.Array) else leaf, what)
 
     def lay(self, value: PyTree) -> PyTree:
         return jax.tree.map(_laid, value, layout(self.mesh, self.traits, value, self.specs))

@@ -199,7 +199,7 @@ class Progress:
             time_left = "" if left is None else f"  {most}{timedelta(seconds=round(left))} left"
             self._bar.update(self._task, completed=self.done, loss=shown, speed=words, left=time_left)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         """Removes the bar; a run that ends before its last step is complete."""
         if self._token is not None:
             _AROUND.reset(self._token)

@@ -64,13 +64,13 @@ class Fit:
 
     def __repr__(self) -> str:
         """One line with the model, the length, the convergence and the `warnings` of the fit."""
-        found = self.posterior
-        steps, convergence = len(self.history["loss"]), found.convergence
-        words = [f"{type(found.belief).__name__} about {found.model.name}", f"{steps:,} steps"]
+        posterior = self.posterior
+        steps, convergence = len(self.history["loss"]), posterior.convergence
+        words = [f"{type(posterior.belief).__name__} about {posterior.model.name}", f"{steps:,} steps"]
         if steps:
             words.append(f"loss {float(self.history['loss'][-1]):.4g}")
-        if found.temperature != 1.0:
-            words.append(f"temperature {float(found.temperature):g}")
+        if posterior.temperature != 1.0:
+            words.append(f"temperature {float(posterior.temperature):g}")
         if convergence is not None:
             words.append("converged" if convergence.converged else "not converged")
         words += self.warnings

@@ -85,16 +85,16 @@ class Rounds:
         rounds = step / self.first + 1
         return step > 0 and rounds == 2 ** round(math.log2(rounds))
 
-    def enough(self, step: int, found: Convergence | None) -> bool:
+    def enough(self, step: int, convergence: Convergence | None) -> bool:
         """Whether a run may stop at the end of a round."""
-        if found is None:
+        if convergence is None:
             return step >= max(_UNMEASURED * self.per_epoch, 7 * self.first)
-        if found.settled:
+        if convergence.settled:
             return True
         # An uncertain offset is no reason for a warning, nor to stop. Along correlated weights the error of a mean is
         # larger than in marginal deviations, and short runs can afford to be more accurate.
         limit = _NEAR if step <= _SHORT_ROUND * self.first else FARTHEST_MEAN
-        return found.at_fixed_point and (found.offset is None or found.offset <= limit)
+        return convergence.at_fixed_point and (convergence.offset is None or convergence.offset <= limit)
 
 
 @dataclass(frozen=True)
@@ -192,13 +192,13 @@ class Steps:
 
     def _of_arrays(self, rows: Arrays, length: Length, done: int) -> Iterator[Block]:
         """Yields blocks of whole epochs, or parts of a long epoch."""
-        traits, whole = self.traits, self.traits.batching == "full" or self.batch_size >= rows.count
-        per_epoch = 1 if whole else math.ceil(rows.count / self.batch_size)
+        traits, full_batch = self.traits, self.traits.batching == "full" or self.batch_size >= rows.count
+        per_epoch = 1 if full_batch else math.ceil(rows.count / self.batch_size)
         in_scans = self.objective.model.scan_friendly(rows.example(1))
         in_stages = traits.length is not None and bool(traits.warmup or traits.thinning > 1 or traits.cycle)
         # A density has no rows, and for its fast steps the two milliseconds of a block are a twentieth.
         short = _SHORT if rows.count > 1 else 2 * _SHORT
-        step = partial(self._on_batch, rows.full()) if whole else self._picking(rows, per_epoch)
+        step = partial(self._on_batch, rows.full()) if full_batch else self._picking(rows, per_epoch)
         total, start = length.total, done
         assert total is not None  # arrays have a length
         unit = total if length.rounds is None else length.rounds.first
@@ -213,7 +213,7 @@ class Steps:
             first = per_epoch - 1 if in_stages else start % per_epoch
             # The rest of a run uses a part of the previous block's program.
             capacity = before if size < before and first == 0 and not in_stages else size
-            epochs = None if whole else (first + capacity - 1) // per_epoch + 1
+            epochs = None if full_batch else (first + capacity - 1) // per_epoch + 1
             scan = partial(self._scan, rows, start, size, capacity, every, epochs)
             run = (
                 partial(_run_scan, scan, size, capacity, every > 0)

@@ -103,8 +103,8 @@ class Devices(OneDevice):
 
     def everywhere(self, what: PyTree) -> PyTree:
         """Returns a pytree with every array replicated on each device."""
-        whole = NamedSharding(self.mesh, PartitionSpec())
-        return jax.tree.map(lambda leaf: jax.device_put(leaf, whole) if isinstance(leaf, jax.Array) else leaf, what)
+        layout = NamedSharding(self.mesh, PartitionSpec())
+        return jax.tree.map(lambda leaf: jax.device_put(leaf, layout) if isinstance(leaf, jax.Array) else leaf, what)
 
     def dealt(self, rows: Stream) -> Stream:
         """Returns a stream of the same batches, each placed on the devices."""
@@ -201,7 +201,7 @@ def _require_axes(name: str, mesh: Mesh, traits: Traits) -> None:
 def _specs_of(mesh: Mesh, specs: Mapping[str, PartitionSpec], weights: Params) -> Specs:
     """Returns a network's specs by parameter, after checking them against the mesh."""
     tree.require_matches(specs, weights)
-    found = []
+    of_leaves = []
     for path, leaf in tree.by_path(weights).items():
         spec = next((spec for pattern, spec in specs.items() if tree.matches(path, pattern)), None)
         if spec is None:
@@ -220,8 +220,8 @@ def _specs_of(mesh: Mesh, specs: Mapping[str, PartitionSpec], weights: Params) -
                     f"{path!r} of the shape {leaf.shape} lies as {spec}, and {size} is not divided by {share} devices; "
                     "give another axis, or fewer devices"
                 )
-        found.append((path, leaf.shape, spec))
-    return tuple(sorted(found, key=lambda entry: -len(entry[0])))
+        of_leaves.append((path, leaf.shape, spec))
+    return tuple(sorted(of_leaves, key=lambda entry: -len(entry[0])))
 
 
 def layout(mesh: Mesh, traits: Traits, state: State, specs: Specs = ()) -> PyTree:

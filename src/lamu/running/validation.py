@@ -70,12 +70,12 @@ def set_aside(rows: object, validation: object, model: Target, seed: int) -> tup
     y = np.asarray(value_of(rows.y)) if model.has_classes else np.zeros(rows.count)
     rare = not model.has_classes or np.unique(y, return_counts=True)[1].min() < 2
     try:
-        kept, held = split(y, float(validation), seed, stratify=not rare)
+        kept, held_out = split(y, float(validation), seed, stratify=not rare)
     except ValueError:
         if rare:
             raise
-        kept, held = split(y, float(validation), seed)  # too few rows for all classes in both parts
-    return rows.take(kept), _counted(rows.take(held))
+        kept, held_out = split(y, float(validation), seed)  # too few rows for all classes in both parts
+    return rows.take(kept), _counted(rows.take(held_out))
 
 
 def set_aside_in_turn(
@@ -85,9 +85,9 @@ def set_aside_in_turn(
     # Given validation rows are one pair. Otherwise a share of the rows judges, and where these are too few also further
     # shares, each with the rows outside of it for training.
     if validation is not None or not isinstance(rows, Arrays):
-        learned, held = set_aside(rows, share if validation is None else validation, model, seed)
-        assert held is not None  # a share or rows were given
-        return [(learned, held)]
+        learned, held_out = set_aside(rows, share if validation is None else validation, model, seed)
+        assert held_out is not None  # a share or rows were given
+        return [(learned, held_out)]
     folds = min(round(1 / share), rows.count)
     if folds < 2:
         raise ValueError(f"{rows.count} row cannot be learned from and judge; give validation=(x, y), or more rows")
@@ -98,37 +98,38 @@ def set_aside_in_turn(
     return [(rows.take(np.setdiff1d(everyone, part)), _counted(rows.take(part))) for part in judging]
 
 
-def _counted(held: Arrays) -> Arrays:
+def _counted(held_out: Arrays) -> Arrays:
     """Returns validation rows; refuses rows with a total weight of zero."""
-    if not np.any(np.asarray(held.weight) > 0):
+    if not np.any(np.asarray(held_out.weight) > 0):
         raise ValueError(
-            f"the {held.count} rows set aside have the weight 0 and judge nothing; set others aside, or leave these out"
+            f"the {held_out.count} rows set aside have the weight 0 and judge nothing; set others aside, or leave "
+            "these out"
         )
-    return held
+    return held_out
 
 
-def validation_nll(algorithm: object, key: RandomKey, state: State, objective: Objective, held: Arrays) -> float:
+def validation_nll(algorithm: object, key: RandomKey, state: State, objective: Objective, held_out: Arrays) -> float:
     """Returns the weighted mean negative log predictive density of the held-out rows, in nats a row."""
     # It is that of the algorithm's `preview`, without a pass over the data.
     #
     # `key`: for the draws; the same at every validation, so that two differ by their states alone.
     total, weight = 0.0, 0.0
-    for batch in held.batches(min(held.count, _ROWS)):
+    for batch in held_out.batches(min(held_out.count, _ROWS)):
         part, count = _batch_nll(algorithm, jax.random.clone(key), state, objective, batch)
         total, weight = total + float(part), weight + float(count)
     return total / weight
 
 
-def posterior_nll(posterior: Any, held: Arrays, samples: int = _DRAWS) -> float:
+def posterior_nll(posterior: Any, rows: Arrays, samples: int = _DRAWS) -> float:
     """Returns the weighted mean negative log predictive density of held-out rows under a posterior, in nats a row."""
-    return float(np.average(row_losses(posterior, held, samples), weights=np.asarray(held.weight, float)))
+    return float(np.average(row_losses(posterior, rows, samples), weights=np.asarray(rows.weight, float)))
 
 
-def row_losses(posterior: Any, held: Arrays, samples: int = _DRAWS) -> np.ndarray:
+def row_losses(posterior: Any, rows: Arrays, samples: int = _DRAWS) -> np.ndarray:
     """Returns the negative log predictive density of each row under a posterior, in nats."""
     if posterior.model.predicts_missing or posterior.model.simulates:
-        return -np.asarray(posterior.log_prob(held, samples), float)
-    return -np.asarray(posterior.predict(held.x, samples=samples, offset=held.offset).log_prob(held.y), float)
+        return -np.asarray(posterior.log_prob(rows, samples), float)
+    return -np.asarray(posterior.predict(rows.x, samples=samples, offset=rows.offset).log_prob(rows.y), float)
 
 
 def paired(more: np.ndarray, weight: np.ndarray) -> tuple[float, float]:

@@ -158,8 +158,8 @@ def calibrated_gap(confidence: np.ndarray, bins: int = 15, weight: np.ndarray | 
     else:
         draws = (random.random(n) < confidence for _ in range(_SAMPLES))
         gaps = np.stack([np.bincount(group, weights=counts * (right - confidence)) for right in draws])
-    found = np.abs(gaps).sum(axis=1) / counts.sum()
-    return Estimate(float(found.mean()), float(found.std(ddof=1)))
+    errors = np.abs(gaps).sum(axis=1) / counts.sum()
+    return Estimate(float(errors.mean()), float(errors.std(ddof=1)))
 
 
 def in_words(name: str, estimate: Estimate) -> str:
@@ -167,9 +167,9 @@ def in_words(name: str, estimate: Estimate) -> str:
     return "too few rows" if name == "ece" and np.isnan(estimate.value) else str(estimate)
 
 
-def verdict(found: Estimate, right: Estimate, rows: int) -> str:
+def verdict(observed: Estimate, right: Estimate, rows: int) -> str:
     """Returns, in words, whether a calibration error is evidence of miscalibration."""
-    chance = found.value <= right.value + 2 * right.error
+    chance = observed.value <= right.value + 2 * right.error
     return (
         f"right probabilities would have {right.value:.3f} at {rows:,} rows: "
         f"{'no evidence of miscalibration' if chance else 'more than chance explains'}"
@@ -462,8 +462,8 @@ _FORMS: dict[Callable[..., float], _Form] = {
 def _form(score: Callable[..., float]) -> _Form:
     if score not in _FORMS:
         name = getattr(score, "__name__", repr(score))
-        known = [each.__name__ for each in _FORMS]
-        raise ValueError(f"{name!r} is no score whose rows are known here; {nearest(name, known)}")
+        names = [each.__name__ for each in _FORMS]
+        raise ValueError(f"{name!r} is no score whose rows are known here; {nearest(name, names)}")
     return _FORMS[score]
 
 

@@ -366,12 +366,12 @@ def _expected(pred: Prediction, utility: Any, key: RandomKey | None, samples: in
     if not isinstance(utility, Callable):
         raise TypeError("for regression the utility is a function of targets [draws, N]")
     key = jax.random.key(0) if key is None else key
-    found = []
+    entropies = []
     for rows, part in pred.chunks() if isinstance(pred, Predictive) else [(slice(0, None), pred)]:
         targets = part.sample(jax.random.clone(key), samples, rows.start)
         means = mean_over_draws(partial(_with_best, utility), targets)
-        found.append((means[:-1].T, means[-1]))
-    means, informed = zip(*found, strict=True)
+        entropies.append((means[:-1].T, means[-1]))
+    means, informed = zip(*entropies, strict=True)
     return np.concatenate(means), np.concatenate(informed)
 
 

@@ -109,8 +109,8 @@ def _probabilities(score: str, pred: Prediction, reference: Prediction) -> tuple
         raise ValueError(f"{score} compares predictions of the same rows, and these have the shapes {shapes}")
     if not shapes[0][0]:
         raise ValueError(f"{score} is an average over rows, and there are none; give at least one")
-    one, other = (np.asarray(given.support.probabilities(np.asarray(given.mean, float))) for given in (pred, reference))
-    return one, other
+    own, other = (np.asarray(given.support.probabilities(np.asarray(given.mean, float))) for given in (pred, reference))
+    return own, other
 
 
 def wasserstein(pred: Prediction, reference: Prediction, panels: int = 64) -> float:
@@ -268,8 +268,8 @@ class Fidelity:
             ("    by the reference's own", self.own_coverage),
             ("NLL less the reference's", self.nll),
         ]
-        known = [f"{name:28} {value}" for name, value in lines if value is not None]
-        return "\n".join([*known, *([str(self.moments)] if self.moments is not None else [])])
+        lines_with_values = [f"{name:28} {value}" for name, value in lines if value is not None]
+        return "\n".join([*lines_with_values, *([str(self.moments)] if self.moments is not None else [])])
 
 
 def fidelity(
@@ -324,21 +324,21 @@ def fidelity(
             f"the posterior predicts {supports[0]} and the reference {supports[1]}; compare predictions of the same"
         )
     identified = posterior.model.identified and reference.model.identified
-    found = moments(posterior, reference, key) if identified else None
+    moment_errors = moments(posterior, reference, key) if identified else None
     if x is None:
-        if found is None:
+        if moment_errors is None:
             raise ValueError("there is nothing to compare: give x, inputs at which both predict")
-        return Fidelity(level=level, moments=found)
+        return Fidelity(level=level, moments=moment_errors)
     pred, other = posterior.predict(x, samples=samples), reference.predict(x, samples=samples)
     score = None if y is None else difference(nll, pred, other, y)
     if not pred.support.has_classes:
         distance = wasserstein_of_rows(pred, other) / by_row(np.asarray(other.std, float))
-        held, own = (_held(other, *(np.asarray(end) for end in each.interval(level))) for each in (pred, other))
-        return Fidelity(None, None, _mean(distance), level, _mean(held), _mean(own), score, found)
+        covered, own = (_held(other, *(np.asarray(end) for end in each.interval(level))) for each in (pred, other))
+        return Fidelity(None, None, _mean(distance), level, _mean(covered), _mean(own), score, moment_errors)
     p = np.asarray(other.probabilities, float)
-    held, own = (np.sum(p * np.asarray(each.prediction_set(level)), axis=1) for each in (pred, other))
+    covered, own = (np.sum(p * np.asarray(each.prediction_set(level)), axis=1) for each in (pred, other))
     closeness = _mean(agreement_of_rows(pred, other)), _mean(total_variation_of_rows(pred, other))
-    return Fidelity(*closeness, None, level, _mean(held), _mean(own), score, found)
+    return Fidelity(*closeness, None, level, _mean(covered), _mean(own), score, moment_errors)
 
 
 def moments(posterior: Posterior, reference: Posterior, key: RandomKey | None = None) -> Moments:
@@ -410,15 +410,15 @@ def _effective(values: np.ndarray, independent: np.ndarray | None) -> np.ndarray
     if independent is not None and np.all(independent == count):
         return independent
     moving = np.ptp(values, axis=(0, 1)) > 0
-    found = np.full(values.shape[2], float(count))
-    found[moving] = np.clip(effective_sample_size(values[:, :, moving]), 1.0, count)
-    return found
+    sizes = np.full(values.shape[2], float(count))
+    sizes[moving] = np.clip(effective_sample_size(values[:, :, moving]), 1.0, count)
+    return sizes
 
 
-def _errors(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+def _errors(ours: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """Returns the difference of two means over the standard error of both, `[D]`; zero where nothing varies."""
-    away = one[0].mean(axis=(0, 1)) - other[0].mean(axis=(0, 1))
-    variance = sum(values.var(axis=(0, 1)) / count for values, count in (one, other))
+    away = ours[0].mean(axis=(0, 1)) - other[0].mean(axis=(0, 1))
+    variance = sum(values.var(axis=(0, 1)) / count for values, count in (ours, other))
     return np.where(variance > 0, away / np.sqrt(np.where(variance > 0, variance, 1.0)), 0.0)
 
 

@@ -140,12 +140,12 @@ def _features(posterior: Posterior, x: Inputs) -> np.ndarray:
     weights = model.complete(params["network"])
     head = [name for name in tree.paths(weights) if tree.matches(name, model.network.head)]
     free = tree.map_with_path(lambda name, leaf: leaf if name in head else None, weights)
-    held = tree.map_with_path(lambda name, leaf: None if name in head else leaf, weights)
+    fixed = tree.map_with_path(lambda name, leaf: None if name in head else leaf, weights)
     x = np.asarray(x)
     x = x if np.issubdtype(x.dtype, np.floating) else x.astype(jnp.result_type(float))
     state = posterior.network_state
-    whole = replace(model, frozen=None)
-    width = jax.eval_shape(lambda row: whole.outputs({"network": weights, "likelihood": {}}, state, row)[0], x[:1])
+    unfrozen = replace(model, frozen=None)
+    width = jax.eval_shape(lambda row: unfrozen.outputs({"network": weights, "likelihood": {}}, state, row)[0], x[:1])
     numbers = tree.dimension(free) // max(width.shape[1], 1)
     memory.demand(
         3 * 8.0 * len(x) * numbers,
@@ -154,14 +154,14 @@ def _features(posterior: Posterior, x: Inputs) -> np.ndarray:
     )
     row_bytes = 8 * (tree.dimension(free) + x[0].size)
     rows = int(np.clip(memory.budget() // row_bytes, 1, 1024))
-    return np.asarray(in_chunks(partial(_gradients, whole, state, free, held, width.shape[1]), x, rows=rows), float)
+    return np.asarray(in_chunks(partial(_gradients, unfrozen, state, free, fixed, width.shape[1]), x, rows=rows), float)
 
 
 @partial(jax.jit, static_argnums=4)
-def _gradients(model: Any, state: State, free: object, held: object, outputs: int, x: Array) -> Array:
+def _gradients(model: Any, state: State, free: object, fixed: object, outputs: int, x: Array) -> Array:
     def first(free: object, row: Array) -> Array:
-        whole = tree.merged(free, held)
-        return model.outputs({"network": whole, "likelihood": {}}, state, row[None])[0][0, 0]
+        params = tree.merged(free, fixed)
+        return model.outputs({"network": params, "likelihood": {}}, state, row[None])[0][0, 0]
 
     def of_row(row: Array) -> Array:
         leaves = jax.tree.leaves(jax.grad(first)(free, row))
@@ -399,9 +399,9 @@ def drift(reference: object, new: object, level: float = 0.05) -> Drift:
     """
     from scipy.stats import ks_2samp
 
-    names, one, other = _samples(reference, new, level)
-    method = "exact" if len(one) * len(other) <= 250_000 else "asymp"
-    tests: list[Any] = [ks_2samp(one[:, j], other[:, j], method=method) for j in range(len(names))]
+    names, old, other = _samples(reference, new, level)
+    method = "exact" if len(old) * len(other) <= 250_000 else "asymp"
+    tests: list[Any] = [ks_2samp(old[:, j], other[:, j], method=method) for j in range(len(names))]
     statistics, p_values = (np.array([getattr(t, what) for t in tests], float) for what in ("statistic", "pvalue"))
     return Drift(names, statistics, p_values, level)
 
@@ -444,18 +444,18 @@ def kernel_drift(
         >>> kernel_drift(pairs, np.stack([pairs[:, 0], pairs[:, 0]], axis=1) + 0.0).found  # each column is as it was
         True
     """
-    names, one, other = _samples(reference, new, level)
-    memory.demand(24.0 * (2 * min(most, max(len(one), len(other)))) ** 2, f"the kernel of {most:,} rows", "lower most")
+    names, old, other = _samples(reference, new, level)
+    memory.demand(24.0 * (2 * min(most, max(len(old), len(other)))) ** 2, f"the kernel of {most:,} rows", "lower most")
     random = np.random.default_rng(seed)
-    one, other = (part[random.permutation(len(part))[:most]] for part in (one, other))
-    both = np.concatenate([one, other])
+    old, other = (part[random.permutation(len(part))[:most]] for part in (old, other))
+    both = np.concatenate([old, other])
     scale = both.std(axis=0)
     both = both / np.where(scale > 0, scale, 1.0)
     squares = np.sum(both**2, axis=1)
     distance = np.maximum(squares[:, None] + squares[None] - 2 * both @ both.T, 0.0)
     middle = float(np.median(distance[np.triu_indices(len(both), 1)]))
     kernel = np.exp(-distance / (2 * middle if middle > 0 else 1.0))
-    n, m = len(one), len(other)
+    n, m = len(old), len(other)
 
     def signs(first: np.ndarray) -> np.ndarray:
         """1/n for rows of the first sample and −1/m for the others, whose quadratic form is the statistic."""
@@ -472,15 +472,15 @@ def kernel_drift(
 def _samples(reference: object, new: object, level: float) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
     if not 0 < level < 1:
         raise ValueError(f"level={level!r} is no probability strictly between 0 and 1; for 5 % write 0.05")
-    one, other = _quantities(reference), _quantities(new)
+    old, other = _quantities(reference), _quantities(new)
     # An epistemic part that is zero in one sample and not in the other is a difference too.
-    for name in [name for name in {*one, *other} if name.startswith("epistemic")]:
-        for each in (one, other):
+    for name in [name for name in {*old, *other} if name.startswith("epistemic")]:
+        for each in (old, other):
             each.setdefault(name, np.zeros(len(next(iter(each.values())))))
-    if set(one) != set(other):
-        raise ValueError(f"the reference tells {sorted(one)} and the new rows {sorted(other)}; compare the same things")
-    names = tuple(one)
-    samples = [np.stack([each[name] for name in names], axis=1) for each in (one, other)]
+    if set(old) != set(other):
+        raise ValueError(f"the reference tells {sorted(old)} and the new rows {sorted(other)}; compare the same things")
+    names = tuple(old)
+    samples = [np.stack([each[name] for name in names], axis=1) for each in (old, other)]
     for sample in samples:
         if len(sample) < 2 or not np.isfinite(sample).all():
             raise ValueError(
@@ -500,13 +500,13 @@ def _quantities(pred: object) -> dict[str, np.ndarray]:
     columns = mean[:, None] if mean.ndim == 1 else mean
     if not pred.support.has_classes:
         std = np.asarray(pred.std, float).reshape(columns.shape)
-        known = np.asarray(pred.epistemic, float).reshape(columns.shape)
+        epistemic = np.asarray(pred.epistemic, float).reshape(columns.shape)
         several = columns.shape[1] > 1
-        parts = {"mean": columns, "std": std, "epistemic": known}
-        found = {
+        parts = {"mean": columns, "std": std, "epistemic": epistemic}
+        quantities = {
             f"{name} {j}" if several else name: part[:, j] for name, part in parts.items() for j in range(part.shape[1])
         }
     else:
-        found = {"p" if mean.ndim == 1 else f"p(class {j})": columns[:, j] for j in range(columns.shape[1])}
-        found |= {"entropy": np.asarray(pred.total, float), "epistemic": np.asarray(pred.epistemic, float)}
-    return {name: part for name, part in found.items() if "epistemic" not in name or np.any(part != 0)}
+        quantities = {"p" if mean.ndim == 1 else f"p(class {j})": columns[:, j] for j in range(columns.shape[1])}
+        quantities |= {"entropy": np.asarray(pred.total, float), "epistemic": np.asarray(pred.epistemic, float)}
+    return {name: part for name, part in quantities.items() if "epistemic" not in name or np.any(part != 0)}

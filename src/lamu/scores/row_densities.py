@@ -91,8 +91,8 @@ def annealed_importance(
     betas = (ends - ends[0]) / (ends[-1] - ends[0])
     # One program for all rows where joint and belief are pytrees; else they are constants of the program.
     arrays = all(isinstance(leaf, jax.Array | np.ndarray | int | float) for leaf in jax.tree.leaves((joint, start)))
-    whole = lambda key, betas, size: _log_weights(joint, start, key, betas, size, chains, steps)
-    program = partial(_compiled, joint, start, chains=chains, steps=steps) if arrays else jax.jit(whole)
+    log_weights_of = lambda key, betas, size: _log_weights(joint, start, key, betas, size, chains, steps)
+    program = partial(_compiled, joint, start, chains=chains, steps=steps) if arrays else jax.jit(log_weights_of)
     log_weights = np.asarray(program(key, betas, jnp.asarray(step_size)), float)
     most = log_weights.max()
     weights = np.exp(log_weights - most)
@@ -131,9 +131,9 @@ def _log_weights(
         of_start, of_moves = jax.random.split(key)
         z = jax.vmap(lambda k: tree.ravel(start.sample(k))[0])(jax.random.split(of_start, chains))
 
-        def one(carried: tuple[Array, Array, Array], at: Any) -> tuple[tuple[Array, Array, Array], Array]:
+        def one(carried: tuple[Array, Array, Array], stage: Any) -> tuple[tuple[Array, Array, Array], Array]:
             z, log_weights, tuned = carried
-            number, beta, before, fixed = at
+            number, beta, before, fixed = stage
             log_weights = log_weights + (beta - before) * jax.vmap(log_ratio)(z)
             size = tuned if sizes is None else fixed
             keys = jax.random.split(jax.random.fold_in(of_moves, number), chains)
@@ -332,10 +332,10 @@ def amortisation_gap(
     from lamu.latent import Amortised, Refined
 
     graph = posterior.model
-    if not isinstance(graph, Graph) or not any(isinstance(one, Amortised) for one in (graph.local or {}).values()):
+    if not isinstance(graph, Graph) or not any(isinstance(part, Amortised) for part in (graph.local or {}).values()):
         raise TypeError("no latent of the model has an encoder; give the posterior of a lamu.Graph with Amortised")
-    refine = lambda one: Refined(one, steps, rate) if isinstance(one, Amortised) else one
-    refined = replace(graph, local={name: refine(one) for name, one in graph.local.items()})
+    refine = lambda belief: Refined(belief, steps, rate) if isinstance(belief, Amortised) else belief
+    refined = replace(graph, local={name: refine(part) for name, part in graph.local.items()})
     batch = graph.read(rows).full()
     of_theta, of_rows = jax.random.split(key)
     statistics = expected_statistics(graph, posterior.belief, 32, of_theta)
@@ -348,8 +348,8 @@ def _gaps(graph: Graph, refined: Graph, statistics: Any, batch: Batch, key: Rand
     """Returns the gain of the bound of every row by refined beliefs, `[N]`."""
 
     def bounds(graph: Graph) -> Array:
-        one = lambda key: graph.at_values().row_bounds(statistics, batch, key=key)
-        return jnp.mean(jax.lax.map(one, jax.random.split(jax.random.clone(key), samples)), axis=0)
+        bound = lambda key: graph.at_values().row_bounds(statistics, batch, key=key)
+        return jnp.mean(jax.lax.map(bound, jax.random.split(jax.random.clone(key), samples)), axis=0)
 
     return bounds(refined) - bounds(graph)
 

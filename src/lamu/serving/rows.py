@@ -78,21 +78,21 @@ class TableRows:
     @property
     def columns(self) -> dict[str, Document]:
         """The columns of a row with the JSON schema of each."""
-        made = {name for date in self.encoding.dates for name in date.columns}
-        found = {date.name: {"type": ["string"]} for date in self.encoding.dates}
+        made_of_dates = {name for date in self.encoding.dates for name in date.columns}
+        schemas = {date.name: {"type": ["string"]} for date in self.encoding.dates}
         written = {reading.name for reading in self.encoding.readings}
         for name, levels in zip(self.encoding.columns, self.encoding.levels, strict=True):
-            if name in made:
+            if name in made_of_dates:
                 continue
             kinds = ["string"] if levels else ["number", *(["string"] if name in written else [])]
             kinds += ["boolean"] if levels and set(levels) <= _TRUTH else []
-            found[name] = {"type": kinds, **({"examples": list(levels[:5])} if levels else {})}
+            schemas[name] = {"type": kinds, **({"examples": list(levels[:5])} if levels else {})}
         if self.encoding.imputes:
-            for column in found.values():
+            for column in schemas.values():
                 column["type"].append("null")
         least = {"trials": {"minimum": 0}, "exposure": {"exclusiveMinimum": 0}}
         beside = {column: {"type": ["number"], **least[name]} for name, column in self.encoding.beside if name in least}
-        return {**found, **beside}
+        return {**schemas, **beside}
 
     @property
     def schema(self) -> Document:
@@ -168,8 +168,8 @@ def _require_shape(row: Any, shape: tuple[int, ...], number: int) -> None:
     """Raises a `Refused` for a row that is not a nested list of numbers of a shape."""
     if shape:
         if not isinstance(row, list) or len(row) != shape[0]:
-            found = f"{len(row)} entries" if isinstance(row, list) else _shown(row)
-            raise Refused(422, f"row {number} has {found} where a list of {shape[0]} is expected")
+            given = f"{len(row)} entries" if isinstance(row, list) else _shown(row)
+            raise Refused(422, f"row {number} has {given} where a list of {shape[0]} is expected")
         for part in row:
             _require_shape(part, shape[1:], number)
     elif type(row) not in (int, float):

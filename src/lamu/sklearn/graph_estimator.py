@@ -448,6 +448,6 @@ def _words(rows: Any) -> tuple[np.ndarray, np.ndarray]:
     lengths = np.diff(rows.indptr)
     ids = np.zeros((rows.shape[0], max(int(lengths.max()), 1)), np.int32)
     counts = np.zeros(ids.shape, rows.dtype)
-    held = np.arange(ids.shape[1]) < lengths[:, None]
-    ids[held], counts[held] = rows.indices, rows.data
+    filled = np.arange(ids.shape[1]) < lengths[:, None]
+    ids[filled], counts[filled] = rows.indices, rows.data
     return ids, counts

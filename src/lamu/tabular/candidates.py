@@ -34,8 +34,8 @@ def constant_of(likelihood: Likelihood, batch: Batch) -> tuple[np.ndarray, Param
         value, slope = _loss(flat.astype(first.dtype), like, likelihood, batch)
         return float(value), np.asarray(slope, float)
 
-    found: Any = minimize(at, first.astype(float), jac=True, method="L-BFGS-B", options={"maxiter": 50})
-    flat = found.x if np.isfinite(found.x).all() else first
+    optimum: Any = minimize(at, first.astype(float), jac=True, method="L-BFGS-B", options={"maxiter": 50})
+    flat = optimum.x if np.isfinite(optimum.x).all() else first
     parts = np.split(flat.astype(first.dtype), np.cumsum([leaf.size for leaf in leaves])[:-1])
     return structure.unflatten([part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)])
 

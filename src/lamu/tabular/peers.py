@@ -62,15 +62,15 @@ def peer(
     with threadpool_limits(1, "openmp"):
         if kind in ("binary", "classes"):
             return _probabilities(name, _fitted(model, x, y, counts), max(classes, 2), x_new)
-        judged, held = _held_out(model, x, y / seen, counts * seen)
+        judged, predicted = _held_out(model, x, y / seen, counts * seen)
         mean = _fitted(model, x, y / seen, counts * seen).predict(x_new)
-    known, weighed = y[judged], counts[judged]
+    targets, weighed = y[judged], counts[judged]
     if kind == "regression":
-        spread = float(np.sqrt(np.average((known - held) ** 2, weights=weighed)))
+        spread = float(np.sqrt(np.average((targets - predicted) ** 2, weights=weighed)))
         return _one(Gaussian(scale=spread or 1e-9 * (1.0 + float(np.abs(y).max()))), mean[:, None])
     least = _LEAST * max(float(np.average(y, weights=counts)), _LEAST)
-    held, mean = np.maximum(held * seen[judged], least), np.maximum(mean * new, least)
-    return _one(NegativeBinomial(_concentration(known, held, weighed)), np.log(mean)[:, None])
+    predicted, mean = np.maximum(predicted * seen[judged], least), np.maximum(mean * new, least)
+    return _one(NegativeBinomial(_concentration(targets, predicted, weighed)), np.log(mean)[:, None])
 
 
 def _fitted(model: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Any:
@@ -112,8 +112,8 @@ def _held_out(model: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> t
     if len(y) >= _MANY_ROWS:
         size = min(len(y) // _FOLDS, _MOST_HELD)
         parts = [train_test_split(rows, test_size=size, random_state=0)]
-    found = [(held, _fitted(model, x[seen], y[seen], weight[seen]).predict(x[held])) for seen, held in parts]
-    judged, predictions = (np.concatenate(part) for part in zip(*found, strict=True))
+    by_fold = [(held, _fitted(model, x[seen], y[seen], weight[seen]).predict(x[held])) for seen, held in parts]
+    judged, predictions = (np.concatenate(part) for part in zip(*by_fold, strict=True))
     return judged, predictions
 
 

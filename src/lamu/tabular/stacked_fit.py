@@ -167,8 +167,8 @@ def fit_table(
         True
     """
     if not isinstance(likelihood, Likelihood):
-        made = f"{LIKELIHOODS[likelihood][1](3)!r}" if isinstance(likelihood, str) and likelihood in LIKELIHOODS else ""
-        way = f"write lamu.likelihoods.{made}" if made else "give one of lamu.likelihoods, for instance Gaussian()"
+        call = f"{LIKELIHOODS[likelihood][1](3)!r}" if isinstance(likelihood, str) and likelihood in LIKELIHOODS else ""
+        way = f"write lamu.likelihoods.{call}" if call else "give one of lamu.likelihoods, for instance Gaussian()"
         raise TypeError(f"the likelihood is {likelihood!r}; {way}")
     rows = Arrays.of({"x": x, "y": y, "weight": weight, "offset": offset})
     if rows.offset is not None:
@@ -265,19 +265,19 @@ def fit_table(
         }
         for each, futures in rest.items():
             paths[each] = Path.joined([opened[each], *(future.result()[0] for future in futures)])
-    found = table.found({each: paths[each] for each in (*small, *large) if each in paths})
+    candidates = table.found({each: paths[each] for each in (*small, *large) if each in paths})
     stopped = [each for each in judged if each.candidate not in paths]
-    densities = _stacked(found)
+    densities = _stacked(candidates)
     weights = stacking_weights(densities, _PULL, table.counts)
     kept = weights >= _NEGLIGIBLE
     weights = np.where(kept, weights, 0.0) / weights[kept].sum()
     mean = lambda densities: float(np.average(densities, weights=table.counts))
     nll = -mean(np.logaddexp.reduce(densities[:, kept] + np.log(weights[kept]), axis=1))
-    best = found[int(np.argmax(weights))]
-    if any(each.candidate.kernel for each in np.array(found, object)[weights > 0]):
+    best = candidates[int(np.argmax(weights))]
+    if any(each.candidate.kernel for each in np.array(candidates, object)[weights > 0]):
         network = replace(network, kernel=kernel)
     model = Model(network, likelihood, best.candidate.prior(network))
-    members = _members(model, found, weights, full)
+    members = _members(model, candidates, weights, full)
     read = replace(flat, widths=_WIDTHS) if network.kernel is not None else hidden
     batch = training if network.kernel is not None else hidden_training
     judging = table.y, table.fold, weights[weights > 0], table.counts
@@ -292,9 +292,9 @@ def fit_table(
     posterior = Posterior(model, belief, {}, Sampled(), jax.random.key(seed))
     return StackedFit(
         posterior,
-        {each.candidate.name: weight for each, weight in zip(found, weights.tolist(), strict=True)}
+        {each.candidate.name: weight for each, weight in zip(candidates, weights.tolist(), strict=True)}
         | {each.candidate.name: 0.0 for each in stopped},
-        {each.candidate.name: -mean(each.log_density) for each in found}
+        {each.candidate.name: -mean(each.log_density) for each in candidates}
         | {each.candidate.name: -float(np.average(each.log_density, weights=first.counts)) for each in stopped},
         nll,
         folds,
@@ -361,8 +361,8 @@ def _part(candidate: Candidate, fold: int) -> str:
     return f"{candidate.name.replace(', ', '-').replace(' ', '-')}-{fold}"
 
 
-def _stacked(found: Sequence[_Found]) -> np.ndarray:
-    return np.stack([each.log_density for each in found], axis=1)
+def _stacked(candidates: Sequence[_Found]) -> np.ndarray:
+    return np.stack([each.log_density for each in candidates], axis=1)
 
 
 @dataclass(frozen=True)
@@ -383,8 +383,8 @@ class _Table:
         judges = [judging(part, folds, seed + k) for k, part in enumerate(parts)]
         learned = [np.setdiff1d(np.arange(rows.count), part) for part in parts]
         order = np.stack([order_of(part, steps, size, seed + k) for k, part in enumerate(learned)])
-        held = np.stack([np.resize(part, rows_padded(max(map(len, judges)))) for part in judges])
-        of_folds = FoldRows(order, held.astype(np.int32), np.array([*map(len, learned)], batch.mask.dtype))
+        held_rows = np.stack([np.resize(part, rows_padded(max(map(len, judges)))) for part in judges])
+        of_folds = FoldRows(order, held_rows.astype(np.int32), np.array([*map(len, learned)], batch.mask.dtype))
         seeds = np.array([(seed + k) % 2**32 for k in range(folds)], np.uint32)
         return cls(batch, likelihood, means, of_folds, judges, seeds)
 
@@ -425,30 +425,30 @@ class _Table:
 
     def found(self, paths: Mapping[Candidate, Path]) -> list[_Found]:
         """Returns the candidates at their stopping points, the linear one first, which the others are mixed with."""
-        found: list[_Found] = []
+        ended: list[_Found] = []
         for candidate, path in paths.items():
-            found.append(self.stopped(candidate, path, found[0].log_density if candidate.hidden and found else None))
-        return found
+            ended.append(self.stopped(candidate, path, ended[0].log_density if candidate.hidden and ended else None))
+        return ended
 
     def stopped(self, candidate: Candidate, path: Path, company: np.ndarray | None) -> _Found:
         """Returns a candidate at the stretch after which its members predict held-out rows best."""
         # The candidate will be part of a mixture, in which a bad prediction of a row costs little. It is therefore
         # evaluated in a mixture with `company`, which has a weight of 0.3.
         of_folds = [path.log_density[k, :, : len(judges)] for k, judges in enumerate(self.judges)]
-        found = judged = np.concatenate(of_folds, axis=1)
+        log_density = judged = np.concatenate(of_folds, axis=1)
         if company is not None:
-            judged = np.logaddexp(np.log1p(-_COMPANY) + found, np.log(_COMPANY) + company)
+            judged = np.logaddexp(np.log1p(-_COMPANY) + log_density, np.log(_COMPANY) + company)
         mean = np.average(judged, axis=1, weights=self.counts)
         best = int(np.argmax(np.nan_to_num(mean, nan=-np.inf, neginf=-np.inf)))
-        return _Found(candidate, jax.tree.map(lambda leaf: leaf[:, best], path.params), found[best])
+        return _Found(candidate, jax.tree.map(lambda leaf: leaf[:, best], path.params), log_density[best])
 
     def outputs(self, network: TableNetwork, members: Params, batch: Batch) -> np.ndarray:
         """Returns the outputs of every member at all held-out rows, `[candidates, folds, rows, outputs]`."""
         # Rows are arguments, since XLA would fold constants.
         model, x = Model(network, self.likelihood), np.asarray(batch.x)[np.concatenate(self.judges)]
         each = lambda members, x: jax.lax.map(lambda params: model.outputs(params, {}, x)[0], members)
-        found = np.asarray(jax.jit(each)(members, x))
-        return found.reshape(-1, len(self.judges), *found.shape[1:])
+        values = np.asarray(jax.jit(each)(members, x))
+        return values.reshape(-1, len(self.judges), *values.shape[1:])
 
 
 # Random numbers are drawn once, and full optimisation would make compilation four times as long.
@@ -494,10 +494,10 @@ def _started(params: Params, constant: tuple[Any, Params]) -> Params:
     return {"network": {**params["network"], "linear": linear}, "likelihood": likelihood}
 
 
-def _members(model: Model, found: Sequence[_Found], weights: np.ndarray, batch: Batch) -> Params:
+def _members(model: Model, candidates: Sequence[_Found], weights: np.ndarray, batch: Batch) -> Params:
     """Returns the members of all candidates with a weight, leaves `[members, ...]`, with zeros for omitted parts."""
     like = jax.eval_shape(lambda: model.init(jax.random.key(0), batch)[0])
-    kept = [each.params for each, weight in zip(found, weights, strict=True) if weight > 0]
+    kept = [each.params for each, weight in zip(candidates, weights, strict=True) if weight > 0]
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *[_completed(each, like) for each in kept])
 
 
@@ -516,12 +516,12 @@ def _with_noise(likelihood: Scaled, outputs: np.ndarray, judging: tuple[np.ndarr
 def _completed(params: Params, like: Params) -> Params:
     own, folds = tree.by_path(params["network"]), len(params["network"]["linear"]["bias"])
 
-    def leaf(path: str, whole: Any) -> Any:
-        known = own.get(path)
+    def leaf(path: str, full_leaf: Any) -> Any:
+        own_leaf = own.get(path)
         return (
-            known
-            if known is not None and known.shape[1:] == whole.shape
-            else np.zeros((folds, *whole.shape), whole.dtype)
+            own_leaf
+            if own_leaf is not None and own_leaf.shape[1:] == full_leaf.shape
+            else np.zeros((folds, *full_leaf.shape), full_leaf.dtype)
         )
 
     return {**params, "network": tree.map_with_path(leaf, like["network"])}

@@ -48,15 +48,15 @@ def noise_factor(
 ) -> float:
     r"""Returns \(\tau\)."""
     rows, counts = np.arange(len(y)), np.ones(len(y)) if counts is None else counts
-    held, deviation = means[:, fold, rows], deviations[:, fold, rows]
+    held_means, deviation = means[:, fold, rows], deviations[:, fold, rows]
 
     def nll(log_factor: float) -> float:
         scale = deviation * np.exp(log_factor)
-        log_density = -(((y - held) / scale) ** 2 / 2 + np.log(scale)).sum(axis=-1)
+        log_density = -(((y - held_means) / scale) ** 2 / 2 + np.log(scale)).sum(axis=-1)
         return float(-np.logaddexp.reduce(log_density + np.log(weights)[:, None], axis=0) @ counts / counts.sum())
 
     own = float(np.exp(2 * choose(nll, bounded, *np.log([_NARROWEST, _WIDEST])).best))
-    squares = np.mean(((held - means.mean(axis=1)) / deviation) ** 2, axis=2)
+    squares = np.mean(((held_means - means.mean(axis=1)) / deviation) ** 2, axis=2)
     count = float(counts.sum())
     share = min(max((count - _NO_GAIN) / (_ALL_GAIN - _NO_GAIN), 0.0), 1.0)
     gain = share * (np.average(squares, axis=1, weights=counts) @ weights)
@@ -104,10 +104,10 @@ def logit_factor(
         outputs = np.concatenate([np.zeros_like(outputs), outputs], axis=-1)
     rows, log_weights = np.arange(len(y)), np.log(weights)
     counts = np.ones(len(y)) if counts is None else counts
-    held = outputs[:, fold, rows]
+    held_logits = outputs[:, fold, rows]
 
     def loss(log_factor: float) -> float:
-        own = _log_softmax(held * np.exp(log_factor))[:, rows, y.astype(int)]
+        own = _log_softmax(held_logits * np.exp(log_factor))[:, rows, y.astype(int)]
         return (log_factor / _SPREAD) ** 2 / 2 - float(np.logaddexp.reduce(own + log_weights[:, None], axis=0) @ counts)
 
     first = float(np.exp(choose(loss, bounded, *np.log([_LOWEST, _HIGHEST])).best))

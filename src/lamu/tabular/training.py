@@ -157,8 +157,8 @@ def train(
         program.lower(length, model, members, stretch(each), batch, carry)
     for done in range(before + each, steps + 1, each):
         here = stretch(done)
-        carry, found = jax.block_until_ready(program(length, model, members, here, batch, carry))
-        path.append(jax.tree.map(np.asarray, found))
+        carry, of_stretch = jax.block_until_ready(program(length, model, members, here, batch, carry))
+        path.append(jax.tree.map(np.asarray, of_stretch))
         try:
             callback(done)
         except BaseException:
@@ -215,7 +215,7 @@ def _stretch(length: _Length, model: Model, members: Members, rows: FoldRows, ba
     zero = jax.tree.map(jnp.zeros_like, params)
     (params, state, total), _ = jax.lax.scan(step, (params, state, zero), jnp.swapaxes(rows.order, 0, 1))
     average = _gated(jax.tree.map(lambda leaf: leaf / each, total), members.gates)
-    judged = lambda params, own, held: model.log_likelihood(params, {}, _taken(batch, held))[0]
+    judged = lambda params, own, held_rows: model.log_likelihood(params, {}, _taken(batch, held_rows))[0]
     log_density = over_members(judged, rows.held)(average)
     return (params, state), (average, log_density.reshape(-1, log_density.shape[-1]))
 

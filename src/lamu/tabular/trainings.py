@@ -90,10 +90,10 @@ def trainings(
 def stretches_kept(checkpoint: Any, run: Mapping[str, str], resume: bool) -> Stretches:
     """Returns the checkpoints of a part; raises an error if there are some without `resume`."""
     keeper = checkpoint if checkpoint is None or isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint)
-    found = Stretches(keeper, run)
-    if found.exist and not resume and keeper is not None:
+    stretches = Stretches(keeper, run)
+    if stretches.exist and not resume and keeper is not None:
         raise ValueError(
             f"there are checkpoints in {str(keeper.folder)!r} already, which would be overwritten; go on from them "
             "with resume=True, or choose another folder"
         )
-    return found
+    return stretches

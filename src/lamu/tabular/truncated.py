@@ -121,9 +121,9 @@ class Truncated(LikelihoodWrapper):
         (beta, scale), (log_keep, log_w) = self._normal(params, f), self._log_weights(f)
         y = jnp.asarray(y).astype(f.dtype)
         z, (below, above) = jnp.where(y > 0, y / scale, 1.0), self.base.log_tails(params, f, y)
-        whole = log_normal_cdf(beta)
-        within = log_keep + log_normal_interval(beta - z, beta) - whole
-        beyond = log_keep + log_normal_cdf(beta - z) - whole
+        log_positive = log_normal_cdf(beta)
+        within = log_keep + log_normal_interval(beta - z, beta) - log_positive
+        beyond = log_keep + log_normal_cdf(beta - z) - log_positive
         lower = jnp.where(y > 0, jnp.logaddexp(within, log_w + below), log_w + below)
         upper = jnp.where(y > 0, jnp.logaddexp(beyond, log_w + above), jnp.logaddexp(log_keep, log_w + above))
         return lower, upper

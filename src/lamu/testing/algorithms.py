@@ -85,9 +85,9 @@ def _has_a_length(algorithm: Any) -> bool:
     return algorithm.traits.length is not None or algorithm.traits.batching == "once"
 
 
-def _same(found: object, due: object, what: str, rtol: float = 1e-4) -> None:
-    assert jax.tree.structure(found) == jax.tree.structure(due), f"{what}: the state has another structure"
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(due), strict=True):
+def _same(actual: object, due: object, what: str, rtol: float = 1e-4) -> None:
+    assert jax.tree.structure(actual) == jax.tree.structure(due), f"{what}: the state has another structure"
+    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(due), strict=True):
         if not jnp.issubdtype(jnp.result_type(a), jax.dtypes.prng_key):
             close(a, b, rtol, what, 1e-5)
 
@@ -98,9 +98,9 @@ def a_step_keeps_the_state(algorithm: Any) -> None:
         state, objective, batch = _set_up(algorithm, dtype)
         shapes = lambda state: jax.tree.map(lambda leaf: (jnp.shape(leaf), jnp.result_type(leaf)), state)
         after, _ = jax.eval_shape(algorithm.step, jax.random.key(1), state, batch, objective)
-        found = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), after)
+        shapes_after = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), after)
         assert jax.tree.structure(after) == jax.tree.structure(state), f"the state of {dtype} changes its structure"
-        assert found == shapes(state), f"the state of {dtype} changes shapes or dtypes in a step"
+        assert shapes_after == shapes(state), f"the state of {dtype} changes shapes or dtypes in a step"
 
 
 def a_step_is_a_pure_function(algorithm: Any) -> None:
@@ -149,14 +149,14 @@ def likelihood_and_prior_are_weighed(algorithm: object) -> None:
 def the_belief_has_its_temperature(algorithm: object) -> None:
     """Linear fits have the posterior variance: N / T is applied once. Points and ensembles of points have none."""
     for case, rows, posterior in _orthogonal_fits(algorithm):
-        found = float(np.mean(np.asarray(posterior.predict(rows.x, samples=256).epistemic, float)))
+        variance = float(np.mean(np.asarray(posterior.predict(rows.x, samples=256).epistemic, float)))
         due = case.variance * (1 + rows.x.shape[1])
-        if found < 1e-9 * due or isinstance(posterior.belief, Ensemble):
+        if variance < 1e-9 * due or isinstance(posterior.belief, Ensemble):
             return
-        if not 1 / _VARIANCE_ALLOWED < found / due < _VARIANCE_ALLOWED:
+        if not 1 / _VARIANCE_ALLOWED < variance / due < _VARIANCE_ALLOWED:
             raise AssertionError(
-                f"a linear fit of {case.rows} rows at T = {case.temperature} has the variance {found:.3g} of f, and "
-                f"{due:.3g} is due: {_temperature_fault(found / due, case)}"
+                f"a linear fit of {case.rows} rows at T = {case.temperature} has the variance {variance:.3g} of f, and "
+                f"{due:.3g} is due: {_temperature_fault(variance / due, case)}"
             )
 
 
@@ -266,13 +266,13 @@ def a_fit_repeats_predicts_and_is_saved(algorithm: Any) -> None:
         for warning in (Unconverged, UnreliableChains):  # only three epochs, and possibly few draws
             warnings.simplefilter("ignore", warning)
         fits = [fit(_model(), rows, algorithm, epochs=epochs, batch_size=8, seed=3, progress=False) for _ in range(2)]
-    one, other = (each.posterior for each in fits)
-    pred = one.predict(rows.x)
+    first, other = (each.posterior for each in fits)
+    pred = first.predict(rows.x)
     assert np.isfinite(pred.mean).all(), "a prediction is not finite"
     assert (np.asarray(pred.variance) > 0).all(), "a predictive variance is not positive"
     close(other.predict(rows.x).mean, pred.mean, 1e-5, "a prediction by the same seed", 1e-6)
     with tempfile.TemporaryDirectory() as folder:
-        one.save(Path(folder) / "posterior")
+        first.save(Path(folder) / "posterior")
         close(load(Path(folder) / "posterior").predict(rows.x).mean, pred.mean, 1e-5, "a prediction after saving", 1e-6)
 
 

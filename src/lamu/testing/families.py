@@ -39,7 +39,7 @@ def draws_are_of_the_density(belief: Belief) -> None:
     if any(_is_discrete_or_sums_to_one(np.asarray(leaf)) for leaf in jax.tree.leaves(draws)):
         return
     unravel = tree.ravel(belief.sample(jax.random.key(0)))[1]
-    theta = jax.vmap(lambda one: tree.ravel(one)[0])(draws)
+    theta = jax.vmap(lambda draw: tree.ravel(draw)[0])(draws)
     positive, below_one = jnp.all(theta > 0, axis=0), jnp.all((theta > 0) & (theta < 1), axis=0)
 
     def real(theta: Any) -> Any:
@@ -58,8 +58,8 @@ def draws_are_of_the_density(belief: Belief) -> None:
 
 
 def _is_discrete_or_sums_to_one(draws: np.ndarray) -> bool:
-    whole = np.array_equal(draws, np.round(draws))
-    return whole or (draws.ndim > 1 and draws.shape[-1] > 1 and np.allclose(draws.sum(axis=-1), 1.0, atol=1e-4))
+    integers = np.array_equal(draws, np.round(draws))
+    return integers or (draws.ndim > 1 and draws.shape[-1] > 1 and np.allclose(draws.sum(axis=-1), 1.0, atol=1e-4))
 
 
 def entropy_is_the_expected_surprise(belief: Belief) -> None:
@@ -73,8 +73,8 @@ def entropy_is_the_expected_surprise(belief: Belief) -> None:
 def it_is_a_pytree(belief: Belief) -> None:
     """A belief goes through a compiled function unchanged."""
     back = jax.jit(lambda belief: belief)(belief)
-    for found, due in zip(jax.tree.leaves(back), jax.tree.leaves(belief), strict=True):
-        close(found, due, 0.0, "a parameter after jit")
+    for leaf, due in zip(jax.tree.leaves(back), jax.tree.leaves(belief), strict=True):
+        close(leaf, due, 0.0, "a parameter after jit")
 
 
 FAMILY_LAWS = (it_is_a_pytree, draws_have_the_mean, draws_are_of_the_density, entropy_is_the_expected_surprise)

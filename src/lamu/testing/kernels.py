@@ -65,8 +65,8 @@ def the_target_stays(case: _Case) -> None:
         start, chains, _ = case.moved(scales)
         end = chains.position["network"]
         moments = lambda u: jnp.stack([u[:, 0], u[:, 1], u[:, 0] ** 2, u[:, 0] * u[:, 1], u[:, 1] ** 2, u[:, 0] ** 3])
-        found = np.asarray(moments(end) - moments(start)).T
-        within_errors(found, 0.0, f"the change of a moment in {_MOVES} moves, with the scales {scales},")
+        changes = np.asarray(moments(end) - moments(start)).T
+        within_errors(changes, 0.0, f"the change of a moment in {_MOVES} moves, with the scales {scales},")
 
 
 def chains_move(case: _Case) -> None:
@@ -83,8 +83,8 @@ def a_chain_knows_where_it_is(case: _Case) -> None:
     _, chains, _ = case.moved((1.0, 1.0))
     some = jax.tree.map(lambda leaf: leaf[:50], chains)
     fresh = jax.vmap(lambda position: case.kernel.begin(position, case.target))(some.position)
-    for found, due in zip(jax.tree.leaves(some), jax.tree.leaves(fresh), strict=True):
-        close(found, due, 1e-3, "the log density or the gradient that a chain carries", 1e-3)
+    for carried, due in zip(jax.tree.leaves(some), jax.tree.leaves(fresh), strict=True):
+        close(carried, due, 1e-3, "the log density or the gradient that a chain carries", 1e-3)
 
 
 KERNEL_LAWS = (the_target_stays, chains_move, a_chain_knows_where_it_is)

@@ -25,13 +25,13 @@ def check(what: str, subject: object, laws: Iterable[Callable[[Any], None]]) -> 
         raise AssertionError(f"{what} breaks {len(broken)} laws:\n  " + "\n  ".join(broken))
 
 
-def close(found: object, expected: object, rtol: float, what: str, atol: float = 0.0) -> None:
+def close(actual: object, expected: object, rtol: float, what: str, atol: float = 0.0) -> None:
     """Raises an AssertionError unless two arrays agree."""
-    found, expected = np.asarray(found, float), np.asarray(expected, float)
-    assert found.shape == expected.shape, f"{what} has the shape {found.shape} where {expected.shape} is due"
-    bad = ~np.isclose(found, expected, rtol=rtol, atol=atol)
+    actual, expected = np.asarray(actual, float), np.asarray(expected, float)
+    assert actual.shape == expected.shape, f"{what} has the shape {actual.shape} where {expected.shape} is due"
+    bad = ~np.isclose(actual, expected, rtol=rtol, atol=atol)
     if bad.any():
-        raise AssertionError(f"{what} is {found[bad].ravel()[0]:.6g} where {expected[bad].ravel()[0]:.6g} is due")
+        raise AssertionError(f"{what} is {actual[bad].ravel()[0]:.6g} where {expected[bad].ravel()[0]:.6g} is due")
 
 
 def within_errors(draws: object, expected: object, what: str, slack: float = 0.0) -> None:

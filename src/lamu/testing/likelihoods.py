@@ -137,9 +137,9 @@ def shapes_and_precisions_hold(case: LikelihoodCase) -> None:
 def a_row_depends_on_itself_alone(case: LikelihoodCase) -> None:
     """The log density of a row does not depend on other rows."""
     y = value_of(case.draws[0])
-    whole = case.likelihood.log_prob(case.params, case.f, y)
+    together = case.likelihood.log_prob(case.params, case.f, y)
     alone = [case.likelihood.log_prob(case.params, case.f[i : i + 1], y[i : i + 1])[0] for i in range(len(case.f))]
-    close(jnp.stack(alone), whole, 1e-4, "log_prob of a row alone", 1e-5)
+    close(jnp.stack(alone), together, 1e-4, "log_prob of a row alone", 1e-5)
 
 
 def density_sums_to_one(case: LikelihoodCase) -> None:
@@ -151,12 +151,12 @@ def mean_and_variance_are_moments(case: LikelihoodCase) -> None:
     """`mean` and `variance` are those of the density."""
     if case.likelihood.support.circular:
         return
-    found = case.likelihood.mean(case.params, case.f)
-    indicators = jax.vmap(lambda y: case.likelihood.support.indicators(y, found))(case.nodes[0])
+    mean_of_likelihood = case.likelihood.mean(case.params, case.f)
+    indicators = jax.vmap(lambda y: case.likelihood.support.indicators(y, mean_of_likelihood))(case.nodes[0])
     mean = case.average(indicators)
     variance = case.average((indicators - mean[None]) ** 2)
     tolerance, spread = case.tolerance("mean"), np.sqrt(np.asarray(variance)) + 1e-6
-    close(found / spread, np.asarray(mean) / spread, tolerance, "mean", tolerance)
+    close(mean_of_likelihood / spread, np.asarray(mean) / spread, tolerance, "mean", tolerance)
     tolerance = 4 * case.tolerance("variance")
     close(case.likelihood.variance(case.params, case.f), variance, tolerance, "variance", 1e-6)
 
@@ -165,10 +165,10 @@ def draws_have_the_moments(case: LikelihoodCase) -> None:
     """Draws are in the support, depend on key and row, and have the density's mean and variance."""
     likelihood, draws = case.likelihood, case.draws
     likelihood.support.check(np.asarray(draws).reshape(-1, *draws.shape[2:]), "draws that are in the support: it")
-    found = likelihood.mean(case.params, case.f)
-    values = jax.vmap(lambda y: likelihood.support.indicators(y, found))(draws)
+    mean_of_likelihood = likelihood.mean(case.params, case.f)
+    values = jax.vmap(lambda y: likelihood.support.indicators(y, mean_of_likelihood))(draws)
     if not likelihood.support.circular:
-        indicators = jax.vmap(lambda y: likelihood.support.indicators(y, found))(case.nodes[0])
+        indicators = jax.vmap(lambda y: likelihood.support.indicators(y, mean_of_likelihood))(case.nodes[0])
         mean = case.average(indicators)
         within_errors(values, mean, "the mean of draws", 1e-3)
         second = case.average((indicators - mean[None]) ** 2)
@@ -188,9 +188,9 @@ def cdf_is_the_sum_of_the_density(case: LikelihoodCase) -> None:
     # In a quadrature half of a node's mass is below the node.
     summed = np.cumsum(masses, axis=0) - (0.0 if support.discrete else masses / 2)
     some = np.linspace(0, len(y) - 1, 41).astype(int)
-    found = jnp.stack([case.likelihood.cdf(case.params, case.f, y[i]) for i in some])
+    cdf = jnp.stack([case.likelihood.cdf(case.params, case.f, y[i]) for i in some])
     tolerance = max(case.tolerance("cdf"), 5e-3)
-    close(found, summed[some], 0.0, "cdf", tolerance)
+    close(cdf, summed[some], 0.0, "cdf", tolerance)
 
 
 def entropy_is_the_expected_surprise(case: LikelihoodCase) -> None:
@@ -206,8 +206,8 @@ def entropy_is_the_expected_surprise(case: LikelihoodCase) -> None:
 
 def information_is_the_variance_of_the_score(case: LikelihoodCase) -> None:
     """The score has the mean zero and the second moment `information`, which tests sign and scale of derivatives."""
-    one = lambda f, y: case.likelihood.log_prob(case.params, f[None], y[None])[0]
-    score = jax.jit(jax.vmap(jax.vmap(jax.grad(one)), (None, 0)))(case.f, case.nodes[0])
+    log_prob = lambda f, y: case.likelihood.log_prob(case.params, f[None], y[None])[0]
+    score = jax.jit(jax.vmap(jax.vmap(jax.grad(log_prob)), (None, 0)))(case.f, case.nodes[0])
     score = jnp.where(case.masses[..., None] > 0, score, 0.0)
     expected = case.average(score[..., :, None] * score[..., None, :])
     size = np.sqrt(np.asarray(jnp.einsum("bkk->b", expected)))[:, None] + 1e-6

@@ -49,17 +49,17 @@ def frozen_leaves_condition(case: Case) -> None:
 def gaussian_is_the_gradient_and_curvature(case: Case) -> None:
     """The gradient and the Hessian of the density are those of `gaussian`, in the leaves that it covers."""
     prior, params = case
-    known = prior.gaussian(params)
-    if known is None:
+    gaussian = prior.gaussian(params)
+    if gaussian is None:
         return
     is_none = lambda leaf: leaf is None
-    ours = jax.tree.map(lambda mean, leaf: None if mean is None else leaf, known.mean, params, is_leaf=is_none)
-    others = jax.tree.map(lambda mean, leaf: leaf if mean is None else None, known.mean, params, is_leaf=is_none)
+    ours = jax.tree.map(lambda mean, leaf: None if mean is None else leaf, gaussian.mean, params, is_leaf=is_none)
+    others = jax.tree.map(lambda mean, leaf: leaf if mean is None else None, gaussian.mean, params, is_leaf=is_none)
     theta, unravel = tree.ravel(ours)
     surprise = lambda vector: -prior.log_prob(tree.merged(unravel(vector), others))
-    pull = tree.ravel(known.precision.matvec(tree.add(ours, known.mean, -1.0)))[0]
+    pull = tree.ravel(gaussian.precision.matvec(tree.add(ours, gaussian.mean, -1.0)))[0]
     close(jax.grad(surprise)(theta), pull, 1e-4, "the gradient", 1e-5)
-    diagonal = tree.ravel(known.precision.diagonal(ours))[0]
+    diagonal = tree.ravel(gaussian.precision.diagonal(ours))[0]
     close(jnp.diagonal(jax.hessian(surprise)(theta)), diagonal, 1e-4, "the curvature", 1e-5)
 
 
@@ -87,10 +87,10 @@ def draws_are_of_the_density(case: Case) -> None:
 def kinks_are_those_of_the_density(case: Case) -> None:
     """Near a kink log p falls with the slope of `kinks`; at the kink the gradient is that of the smooth part."""
     prior, params = case
-    known = prior.kinks(params)
-    if known is None:
+    kinks = prior.kinks(params)
+    if kinks is None:
         return
-    (places, unravel), slopes = tree.ravel(known[0]), tree.ravel(known[1])[0]
+    (places, unravel), slopes = tree.ravel(kinks[0]), tree.ravel(kinks[1])[0]
     log_prob = lambda vector: prior.log_prob(unravel(vector))
     gradient, step = jax.grad(log_prob)(places), _BESIDE * (1 + jnp.abs(places))
     for i in np.flatnonzero(np.isfinite(slopes)):

@@ -125,16 +125,16 @@ def _length(vector: Params) -> float:
     return math.sqrt(sum(float(np.sum(np.square(np.asarray(leaf, float)))) for leaf in jax.tree.leaves(vector)))
 
 
-def posterior_at_mode(found: Polished, objective: Objective, key: RandomKey, kept: bool = False) -> Posterior:
+def posterior_at_mode(polished: Polished, objective: Objective, key: RandomKey, kept: bool = False) -> Posterior:
     """Returns the posterior at a mode with its convergence; without an evidence and with a warning if it is no mode."""
-    posterior = found.mode.integrated(objective, key)
-    remedy = _remedy(kept, found.stalled)
-    if not found.found:
+    posterior = polished.mode.integrated(objective, key)
+    remedy = _remedy(kept, polished.stalled)
+    if not polished.found:
         remedy = (
-            f"no evidence: the residual at the mode is {found.residual:.2g} nats, where an evidence needs "
+            f"no evidence: the residual at the mode is {polished.residual:.2g} nats, where an evidence needs "
             f"{LARGEST_RESIDUAL}; {remedy}"
         )
-    convergence = found.convergence(remedy)
+    convergence = polished.convergence(remedy)
     posterior = replace(posterior, convergence=convergence, temperature=objective.temperature)
     if np.isnan(posterior.evidence):
         dtype = jnp.asarray(posterior.evidence).dtype
@@ -146,7 +146,7 @@ def posterior_at_mode(found: Polished, objective: Objective, key: RandomKey, kep
             stacklevel=4,
         )
         return replace(_regular(posterior, dtype), evidence=None)
-    if not found.found:
+    if not polished.found:
         if convergence.converged and not kept:  # of what has not, `fit` warns, with the same remedy
             warnings.warn(remedy, Unconverged, stacklevel=4)
         return replace(posterior, evidence=None)

@@ -49,12 +49,12 @@ _STRIDE, _LONGEST, _NOWHERE = 1.5, 24, -1e30  # of the search for the ends: devi
 
 
 def with_dispersion_integrated(
-    posterior: Posterior, found: Polished, objective: Objective, find: Callable[[Params], Polished]
+    posterior: Posterior, polished: Polished, objective: Objective, find: Callable[[Params], Polished]
 ) -> Posterior:
     """Returns the posterior of a linear network with its one dispersion integrated over where rows are few."""
     # Of likelihoods that are no Gaussian: a grid over the logarithm, Laplace's method for the weights at each, and
     # their evidences with the dispersion's prior as weights (Rue, Martino & Chopin 2009).
-    mode, model = found.mode, objective.model
+    mode, model = polished.mode, objective.model
     weights, first = tree.dimension(mode.params["network"]), tree.ravel(mode.params["likelihood"])
     few = float(mode.observed) < _ROWS + _ROWS_A_WEIGHT * weights and weights <= _MOST_OF_OTHERS
     linear = isinstance(model, Model) and model.identified and isinstance(mode.curvature, Dense)
@@ -99,9 +99,9 @@ def with_dispersion_integrated(
     return replace(posterior, belief=mixture, evidence=total)
 
 
-def with_noise_integrated(posterior: Posterior, found: Polished, objective: Objective, prior: Prior) -> Posterior:
+def with_noise_integrated(posterior: Posterior, polished: Polished, objective: Objective, prior: Prior) -> Posterior:
     """Returns the posterior integrated over the noise if rows are few; unchanged otherwise."""
-    mode, gradient = found.mode, found.gradient
+    mode, gradient = polished.mode, polished.gradient
     model, mean = objective.model, mode.params["network"]
     dispersions: Params = mode.params["likelihood"]
     if gradient is None or not (model.quadratic and isinstance(mode.curvature, Dense)):

@@ -256,12 +256,12 @@ def by_products(
 
 
 @partial(jax.jit, static_argnums=0)
-def _low_rank(rank: int, whole: OverData, key: RandomKey) -> LowRank:
-    theta = whole.params["network"]
+def _low_rank(rank: int, ggn: OverData, key: RandomKey) -> LowRank:
+    theta = ggn.params["network"]
     size = tree.dimension(theta)
     rank = min(rank, size)
     unravel = tree.ravel(theta)[1]
-    values, vectors = eigenpairs(whole.matvec, theta, rank, min(size, 3 * rank + 20), key)
+    values, vectors = eigenpairs(ggn.matvec, theta, rank, min(size, 3 * rank + 20), key)
     root = jnp.sqrt(jnp.maximum(values, 0))[:, None] * vectors
     return LowRank(jax.vmap(unravel)(root), tree.zeros_like(theta))
 

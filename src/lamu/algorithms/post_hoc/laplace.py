@@ -147,8 +147,8 @@ class Laplace(Wrapper):
                 open_noise = model.quadratic
 
         def look(params: Params) -> LaplaceFit:
-            at, labels_again = replace(point, belief=Point(params)), jax.random.clone(labels)
-            return fit_laplace(structure, at, objective, data, self.curvature, labels_again)
+            point_posterior, labels_again = replace(point, belief=Point(params)), jax.random.clone(labels)
+            return fit_laplace(structure, point_posterior, objective, data, self.curvature, labels_again)
 
         def find(mode: LaplaceFit, under: Objective, rounds: int = MOST_ROUNDS) -> Polished:
             if not pretrained:

@@ -120,8 +120,8 @@ class Hoisted:
 
     # The first runs once, and returns every value that the second reads. The second runs for every evaluation.
 
-    def __init__(self, function: Callable[..., tuple[PyTree, ...]], numbers: Sequence[PyTree], held: PyTree) -> None:
-        leaves, structure = jax.tree.flatten(held)
+    def __init__(self, function: Callable[..., tuple[PyTree, ...]], numbers: Sequence[PyTree], fixed: PyTree) -> None:
+        leaves, structure = jax.tree.flatten(fixed)
 
         def flat(leaves: list[PyTree], numbers: list[PyTree]) -> list[PyTree]:
             return list(function(numbers, structure.unflatten(leaves)))
@@ -159,9 +159,9 @@ class Hoisted:
         """Number of bytes that `prepared` returns."""
         return memory.bytes_of([self._program.avals[place] for place in self._kept])
 
-    def prepared(self, held: PyTree) -> list[PyTree]:
+    def prepared(self, fixed: PyTree) -> list[PyTree]:
         """Returns the values that depend only on `held`."""
-        return self._prepare(jax.tree.leaves(held))
+        return self._prepare(jax.tree.leaves(fixed))
 
     def __call__(self, prepared: list[PyTree], numbers: Sequence[PyTree]) -> list[PyTree]:
         """Returns the function's results."""
@@ -241,8 +241,8 @@ def scale_search(
     pairs = zip(leaves, jax.tree.leaves(other), strict=True)
     moving = [number for number, (a, b) in enumerate(pairs) if a is not b]
 
-    def evidence_and_loss(numbers: list[PyTree], held: PyTree) -> tuple[PyTree, PyTree]:
-        mode, leaves, rule, key, batch = held
+    def evidence_and_loss(numbers: list[PyTree], fixed: PyTree) -> tuple[PyTree, PyTree]:
+        mode, leaves, rule, key, batch = fixed
         moving_leaves = dict(zip(moving, numbers[1:], strict=True))
         under = jax.tree.unflatten(structure, [moving_leaves.get(place, leaf) for place, leaf in enumerate(leaves)])
         mode = mode.scale_noise(under, numbers[0]) if noisy else mode
@@ -257,12 +257,12 @@ def scale_search(
             return posterior.evidence, batch.total(ready.at(batch.x, batch.offset).log_prob(batch.y))
         return posterior.evidence, posterior.evidence if batch is None else bound(mode, under, batch, key)
 
-    held = [(mode, leaves, rule, key, batch) for batch in batches]
-    search = Hoisted(evidence_and_loss, [1.0, *(leaves[place] for place in moving)], held[0])
-    if search.bytes_kept * len(held) > memory.limit() // 4:
+    fixed_by_batch = [(mode, leaves, rule, key, batch) for batch in batches]
+    search = Hoisted(evidence_and_loss, [1.0, *(leaves[place] for place in moving)], fixed_by_batch[0])
+    if search.bytes_kept * len(fixed_by_batch) > memory.limit() // 4:
         return None
     weight = None if held_out is None else math.fsum(map(counted_weight, batches))
-    return ScaleSearch(search, [search.prepared(held_values) for held_values in held], moving, weight)
+    return ScaleSearch(search, [search.prepared(held_values) for held_values in fixed_by_batch], moving, weight)
 
 
 def tempered_total(ready: PyTree, batch: Batch) -> Array:

@@ -267,13 +267,13 @@ class LargestVariance(WeightsChoice):
 
 def _selected(model: Model, point: Posterior, mask: Params) -> tuple[Model, Posterior]:
     weights = point.mean["network"]
-    chosen, whole = {}, []
+    chosen, all_paths = {}, []
     for path, leaf in zip(tree.paths(weights), jax.tree.leaves(mask), strict=True):
         if leaf.all():
-            whole.append(path)
+            all_paths.append(path)
         elif leaf.any():
             chosen[path] = jnp.asarray(np.flatnonzero(leaf), jnp.int32)
-    network = Subnetwork(model.network, model.complete(weights), chosen, tuple(whole))
+    network = Subnetwork(model.network, model.complete(weights), chosen, tuple(all_paths))
     selected = replace(model, network=network, prior=_restricted(model.prior, network), frozen=None, start=None)
     belief = Point({**point.mean, "network": network.take(network.held)})
     return selected, replace(point, model=selected, belief=belief)

@@ -82,22 +82,22 @@ class Expression:
         """Returns the statistics that `of_kind` supports; none for the mean of a Normal, which all support."""
         return ()
 
-    def of_kind(self, kind: type[S], at: Environment) -> S:
+    def of_kind(self, kind: type[S], environment: Environment) -> S:
         """Returns the statistics of its value."""
         raise TypeError(f"what {', '.join(sorted(self.names))} make has no {kind.words}, only a mean and squares")
 
-    def first(self, at: Environment) -> Array:
+    def first(self, environment: Environment) -> Array:
         """Returns the expectation of the value, numbers or vectors."""
-        return self.of_kind(Numbers, at).first
+        return self.of_kind(Numbers, environment).first
 
-    def quadratic(self, weight: Array, at: Environment) -> Array:
+    def quadratic(self, weight: Array, environment: Environment) -> Array:
         r"""Returns \(\sum_j c_j E[f_j^2]\) of a value f, numbers or vectors.
 
         Args:
             weight: c, of the shape of f, or of one that f is broadcast to.
-            at: the environment.
+            environment: the environment.
         """
-        return jnp.sum(weight * self.of_kind(Numbers, at).second)
+        return jnp.sum(weight * self.of_kind(Numbers, environment).second)
 
     # The operators return subclasses of this class from other files.
 
@@ -171,9 +171,9 @@ class Variable(Expression):
         # Returns its own; numbers are stored as vectors if they enter a product.
         return (Numbers, Vectors) if issubclass(self.kind, Numbers | Vectors | Series) else (self.kind,)
 
-    def of_kind(self, kind: type[S], at: Environment) -> Any:
+    def of_kind(self, kind: type[S], environment: Environment) -> Any:
         # Returns the statistics from the environment.
-        return at.statistics[self.name]
+        return environment.statistics[self.name]
 
 
 class Value(Expression):
@@ -183,13 +183,13 @@ class Value(Expression):
         # Returns all.
         return (Statistics,)
 
-    def of_kind(self, kind: type[S], at: Environment) -> S:
+    def of_kind(self, kind: type[S], environment: Environment) -> S:
         # Returns T of the value.
-        return kind.of(self.first(at))
+        return kind.of(self.first(environment))
 
-    def quadratic(self, weight: Array, at: Environment) -> Array:
+    def quadratic(self, weight: Array, environment: Environment) -> Array:
         # Returns the weighted sum of the squares.
-        return jnp.sum(weight * self.first(at) ** 2)
+        return jnp.sum(weight * self.first(environment) ** 2)
 
 
 @record
@@ -202,7 +202,7 @@ class KnownValue(Value):
     def shape(self) -> tuple[int, ...]:
         return jnp.shape(self.value)
 
-    def first(self, at: Environment) -> Array:
+    def first(self, environment: Environment) -> Array:
         return self.value
 
 
@@ -216,8 +216,8 @@ class Input(Value):
     def shape(self) -> None:
         """None: known only from the data."""
 
-    def first(self, at: Environment) -> Array:
-        return at.inputs[self.name]
+    def first(self, environment: Environment) -> Array:
+        return environment.inputs[self.name]
 
 
 def repeated_picks(parts: Iterable[Expression]) -> frozenset[str]:

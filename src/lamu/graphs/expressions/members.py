@@ -64,15 +64,15 @@ class Indexed(Expression):
         # Returns those of the plate; a member of one vector is a number.
         return _without_vectors(self.of.kinds()) if self.of.shape and len(self.of.shape) == 1 else self.of.kinds()
 
-    def of_kind(self, kind: type[S], at: Environment) -> Any:
+    def of_kind(self, kind: type[S], environment: Environment) -> Any:
         # Returns the average of the members' statistics, or the member's own.
-        plate: Any = self.of.of_kind(kind, at)
+        plate: Any = self.of.of_kind(kind, environment)
         if isinstance(plate, Numbers | Vectors | Series):
             plate = _entries(plate) if kind is Numbers or jnp.ndim(plate.first) == 1 else _vectors(plate)
         if isinstance(self.by, Variable):
-            weights = at.statistics[self.by.name].probabilities
+            weights = environment.statistics[self.by.name].probabilities
             return jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf, 1), plate)
-        index = jnp.asarray(self.by.first(at)).astype(jnp.int32)
+        index = jnp.asarray(self.by.first(environment)).astype(jnp.int32)
         return jax.tree.map(lambda leaf: leaf[index], plate)
 
 
@@ -132,11 +132,11 @@ class Sliced(Expression):
             return self.of.kinds()
         return _without_vectors(self.of.kinds())
 
-    def of_kind(self, kind: type[S], at: Environment) -> Any:
+    def of_kind(self, kind: type[S], environment: Environment) -> Any:
         # Returns the statistics of the selected members.
         if self.of.kinds() == (Statistics,):  # known: T of the selection
-            return kind.of(self.of.first(at)[self._at])
-        plate: Any = self.of.of_kind(kind, at)
+            return kind.of(self.of.first(environment)[self._at])
+        plate: Any = self.of.of_kind(kind, environment)
         if isinstance(plate, Numbers | Vectors | Series):
             index = _expanded(self._at, jnp.ndim(plate.first))
             if kind is Numbers or isinstance(plate, Numbers):

@@ -65,26 +65,26 @@ class Times(Expression):
             return () if isinstance(self.left, Input) and self.right.shape is not None else None
         return self.left.shape[:-1]
 
-    def first(self, at: Environment) -> Array:
+    def first(self, environment: Environment) -> Array:
         # Returns E[W] E[z].
-        return self.left.first(at) @ self.right.first(at)
+        return self.left.first(environment) @ self.right.first(environment)
 
-    def quadratic(self, weight: Array, at: Environment) -> Array:
+    def quadratic(self, weight: Array, environment: Environment) -> Array:
         # Returns \(\mathrm{tr}\,(\sum_d c_d E[w_d w_d^\top])\, E[z z^\top]\), or its known form.
-        weight = _reduced(weight, jnp.shape(self.first(at)))
+        weight = _reduced(weight, jnp.shape(self.first(environment)))
         if isinstance(self.right, KnownValue | Input):
-            return self._of_known(self.left, self.right.first(at), weight, at)
+            return self._of_known(self.left, self.right.first(environment), weight, environment)
         if isinstance(self.left, KnownValue | Input):
-            W = self.left.first(at)
+            W = self.left.first(environment)
             weighted = jnp.tensordot(weight, W[..., :, None] * W[..., None, :], jnp.ndim(weight))
         else:
-            outer = self.left.of_kind(Vectors, at).outer
+            outer = self.left.of_kind(Vectors, environment).outer
             weighted = jnp.tensordot(weight, outer, jnp.ndim(weight))
-        return jnp.sum(weighted * self.right.of_kind(Vectors, at).outer)
+        return jnp.sum(weighted * self.right.of_kind(Vectors, environment).outer)
 
     @staticmethod
-    def _of_known(of: Expression, x: Array, weight: Array, at: Environment) -> Array:
-        outer = of.of_kind(Vectors, at).outer
+    def _of_known(of: Expression, x: Array, weight: Array, environment: Environment) -> Array:
+        outer = of.of_kind(Vectors, environment).outer
         return jnp.sum(weight * ((outer @ x) @ x))
 
 
@@ -113,16 +113,16 @@ class Sum(Expression):
                 "the same plate"
             ) from None
 
-    def first(self, at: Environment) -> Array:
+    def first(self, environment: Environment) -> Array:
         # Returns E a + E b.
-        return self.left.first(at) + self.right.first(at)
+        return self.left.first(environment) + self.right.first(environment)
 
-    def quadratic(self, weight: Array, at: Environment) -> Array:
+    def quadratic(self, weight: Array, environment: Environment) -> Array:
         # Returns the weighted sum of the squares.
-        a, b = self.left.first(at), self.right.first(at)
+        a, b = self.left.first(environment), self.right.first(environment)
         weight = jnp.broadcast_to(weight, jnp.broadcast_shapes(jnp.shape(weight), jnp.shape(a), jnp.shape(b)))
         both = jnp.sum(weight * 2.0 * a * b)
-        return self.left.quadratic(weight, at) + self.right.quadratic(weight, at) + both
+        return self.left.quadratic(weight, environment) + self.right.quadratic(weight, environment) + both
 
 
 @record
@@ -148,11 +148,11 @@ class Multiple(Expression):
         # Returns those of f.
         return self.of.kinds()
 
-    def of_kind(self, kind: type[S], at: Environment) -> Any:
+    def of_kind(self, kind: type[S], environment: Environment) -> Any:
         # Returns the statistics of the products.
         if self.of.kinds() == (Statistics,):
-            return kind.of(self.first(at))
-        c, of = self.by.first(at), self.of.of_kind(kind, at)
+            return kind.of(self.first(environment))
+        c, of = self.by.first(environment), self.of.of_kind(kind, environment)
         assert isinstance(of, Numbers | Vectors | Series)
         if kind is Vectors and isinstance(of, Vectors | Series):
             first = c * of.first
@@ -160,13 +160,13 @@ class Multiple(Expression):
             return Vectors(first, c[..., :, None] * c[..., None, :] * of.outer)
         return Numbers(c * of.first, c**2 * of.second)
 
-    def first(self, at: Environment) -> Array:
+    def first(self, environment: Environment) -> Array:
         # Returns c E f.
-        return self.by.first(at) * self.of.first(at)
+        return self.by.first(environment) * self.of.first(environment)
 
-    def quadratic(self, weight: Array, at: Environment) -> Array:
+    def quadratic(self, weight: Array, environment: Environment) -> Array:
         # Returns the weighted sum of the squares.
-        return self.of.quadratic(weight * self.by.first(at) ** 2, at)
+        return self.of.quadratic(weight * self.by.first(environment) ** 2, environment)
 
 
 def _on_both(left: Expression, right: Expression) -> frozenset[str]:
@@ -228,11 +228,11 @@ class ScaleProduct(Expression):
     def kinds(self) -> tuple[type[Statistics], ...]:
         return (PositiveNumbers,)
 
-    def of_kind(self, kind: type[S], at: Environment) -> Any:
+    def of_kind(self, kind: type[S], environment: Environment) -> Any:
         # Returns the statistics of the precision.
         log, value = -2.0 * jnp.log(self.by), 1.0 / jnp.asarray(self.by) ** 2
         for square in self.squares:
-            statistics = square.of_kind(Variances, at)
+            statistics = square.of_kind(Variances, environment)
             log, value = log - statistics.log, value * statistics.inverse
         return PositiveNumbers(log, value)
 
@@ -304,13 +304,13 @@ class StickBreaking(Expression):
         """Returns the kind of probabilities that sum to one."""
         return (Probabilities,)
 
-    def of_kind(self, kind: type[S], at: Environment) -> Any:
+    def of_kind(self, kind: type[S], environment: Environment) -> Any:
         """Returns (E) log π."""
-        v = self.breaks.of_kind(Chance, at)
+        v = self.breaks.of_kind(Chance, environment)
         none = jnp.zeros_like(v.log[..., :1])
         left = jnp.concatenate([none, jnp.cumsum(v.log_complement, axis=-1)], axis=-1)
         return Probabilities(left + jnp.concatenate([v.log, none], axis=-1))
 
-    def first(self, at: Environment) -> Array:
+    def first(self, environment: Environment) -> Array:
         """Raises a TypeError: probabilities are not a mean."""
         raise TypeError("probabilities by StickBreaking are no mean of numbers; give them to Categorical")

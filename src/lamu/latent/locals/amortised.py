@@ -200,7 +200,7 @@ class Amortised(EncoderLocal):
         if not isinstance(self.family, BeliefFamily):
             raise TypeError(f"the family is {self.family!r}; give MeanField() or Flows(...)")
 
-    def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
+    def init(self, key: RandomKey, name: str, row: Row, environment: Environment) -> Params:
         """Returns initial weights of the encoder, and the family's parameters."""
         site = latent_site(name, row)
         if site.kind not in (Numbers, Vectors):
@@ -212,7 +212,7 @@ class Amortised(EncoderLocal):
         of_network, of_family = jax.random.split(key)
         outputs = self.family.outputs(size)
         weights = first_encoder(self.network, of_network, name, self.given, row, outputs, self.marked)
-        return {"network": weights, "family": self.family.init(of_family, size, dtype_of(at, row.known))}
+        return {"network": weights, "family": self.family.init(of_family, size, dtype_of(environment, row.known))}
 
     @property
     def counts(self) -> bool:
@@ -223,32 +223,36 @@ class Amortised(EncoderLocal):
         """Returns the local with the bound of one sample, the log of an importance weight."""
         return replace(self, bound=Importance(1))
 
-    def belief(self, name: str, own: Params, row: Row, at: Environment) -> Belief:
+    def belief(self, name: str, own: Params, row: Row, environment: Environment) -> Belief:
         """Returns q(z | y) about the vector of the latent's entries.
 
         Args:
             name: the latent.
             own: the local's parameters.
             row: the row.
-            at: the statistics of shared variables.
+            environment: the statistics of shared variables.
         """
-        outputs = encoded(self.network, own["network"], name, self.given, row, at, self.marked)
+        outputs = encoded(self.network, own["network"], name, self.given, row, environment, self.marked)
         return self.family.belief(own["family"], outputs)
 
-    def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
+    def proposal(self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest) -> Proposal:
         """Returns the encoder's belief, with the flows of its family."""
-        return proposal_of(self.belief(name, own, row, at), name, row)
+        return proposal_of(self.belief(name, own, row, environment), name, row)
 
-    def unit_divergences(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Array | None:
+    def unit_divergences(
+        self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest
+    ) -> Array | None:
         """Returns the divergence of every unit; None under flows, a learned prior, or a prior with open latents."""
-        return RowOfGraph(name, row, at, rest).unit_divergences(self.belief(name, own, row, at))
+        return RowOfGraph(name, row, environment, rest).unit_divergences(self.belief(name, own, row, environment))
 
-    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(
+        self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest
+    ) -> Eliminated:
         """Returns the bound by samples of the encoder's belief, and λ of all latents: of others at one sample."""
-        return self.at_belief(self.belief(name, own, row, at), name, own, row, at, key, rest)
+        return self.at_belief(self.belief(name, own, row, environment), name, own, row, environment, key, rest)
 
     def at_belief(
-        self, belief: Belief, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest
+        self, belief: Belief, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest
     ) -> Eliminated:
         """Returns `marginalise` at a belief that may differ from the encoder's.
 
@@ -257,19 +261,19 @@ class Amortised(EncoderLocal):
             name: the latent.
             own: the local's parameters.
             row: the row.
-            at: the statistics of shared variables.
+            environment: the statistics of shared variables.
             key: a random key of the row.
             rest: eliminates the other latents.
         """
-        joint = RowOfGraph(name, row, at, rest)
-        weight = 1.0 if at.step is None else self.bound.weight(at.step).astype(dtype_of(own))
-        if at.values_only:
+        joint = RowOfGraph(name, row, environment, rest)
+        weight = 1.0 if environment.step is None else self.bound.weight(environment.step).astype(dtype_of(own))
+        if environment.values_only:
             return self.bound.of_row(key, joint, belief, weight), {}
         of_bound, of_draw, of_rest, of_moments = jax.random.split(key, 4)
         bound = self.bound.of_row(of_bound, joint, belief, weight)
         with_sample = row.given(name, jnp.reshape(belief.sample(of_draw), joint.site.shape or ()))
         own_natural = natural(joint.site, *_moments(belief, of_moments))
-        return bound, {**rest(with_sample, at, of_rest)[1], name: own_natural}
+        return bound, {**rest(with_sample, environment, of_rest)[1], name: own_natural}
 
 
 def proposal_of(belief: Belief, name: str, row: Row) -> Proposal:
@@ -309,7 +313,7 @@ class Delta(EncoderLocal):
 
     has_density: ClassVar[bool] = False
 
-    def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
+    def init(self, key: RandomKey, name: str, row: Row, environment: Environment) -> Params:
         """Returns initial weights of the encoder."""
         site = latent_site(name, row)
         return first_encoder(self.network, key, name, (), row, math.prod(shape_of(site)))
@@ -318,35 +322,37 @@ class Delta(EncoderLocal):
         """Raises a TypeError: a code has no density."""
         raise TypeError("a Delta local has no density of a row, because a point has no entropy; use Amortised(network)")
 
-    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(
+        self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest
+    ) -> Eliminated:
         """Returns the log joint density at the code, and λ of a narrow belief around it."""
-        return self.at_code(self.code(name, own, row, at), name, row, at, key, rest)
+        return self.at_code(self.code(name, own, row, environment), name, row, environment, key, rest)
 
-    def code(self, name: str, own: Params, row: Row, at: Environment) -> Array:
+    def code(self, name: str, own: Params, row: Row, environment: Environment) -> Array:
         """Returns f(y), a vector.
 
         Args:
             name: the latent.
             own: the local's parameters.
             row: the row that the encoder reads.
-            at: the statistics of shared variables.
+            environment: the statistics of shared variables.
         """
-        return encoded(self.network, own, name, (), row, at)
+        return encoded(self.network, own, name, (), row, environment)
 
-    def at_code(self, code: Array, name: str, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def at_code(self, code: Array, name: str, row: Row, environment: Environment, key: Any, rest: Rest) -> Eliminated:
         """Returns `marginalise` at a code.
 
         Args:
             code: a vector.
             name: the latent.
             row: the row.
-            at: the statistics of shared variables.
+            environment: the statistics of shared variables.
             key: a random key of the row, or None.
             rest: eliminates the other latents.
         """
         site = latent_site(name, row)
         code = jnp.reshape(code, shape_of(site))
-        bound, others = rest(row.given(name, code), at, key)
+        bound, others = rest(row.given(name, code), environment, key)
         narrow = jnp.full((code.size,), 1 / jnp.finfo(code.dtype).eps, code.dtype)
         return bound, {**others, name: natural(site, code.reshape(-1), narrow)}
 
@@ -467,13 +473,15 @@ class Denoising(Delta):
         if not isinstance(self.corruption, Corruption):
             raise TypeError(f"the corruption is {self.corruption!r}; give for instance latent.Masking(0.25)")
 
-    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(
+        self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest
+    ) -> Eliminated:
         """Returns the log joint density at the code of the corrupted row, in training, and λ around the code."""
         of_noise, of_rest = jax.random.split(key)
-        if at.step is None:
-            return super().marginalise(name, own, row, at, of_rest, rest)
-        code = self.code(name, own, self._corrupted(of_noise, row), at)
-        return self.at_code(code, name, row, at, of_rest, rest)
+        if environment.step is None:
+            return super().marginalise(name, own, row, environment, of_rest, rest)
+        code = self.code(name, own, self._corrupted(of_noise, row), environment)
+        return self.at_code(code, name, row, environment, of_rest, rest)
 
     def _corrupted(self, key: RandomKey, row: Row) -> Row:
         """Returns the row as the encoder reads it."""
@@ -541,30 +549,36 @@ class Refined(Local):
         """Whether the encoder's bound warms up."""
         return self.local.counts
 
-    def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
-        return self.local.init(key, name, row, at)
+    def init(self, key: RandomKey, name: str, row: Row, environment: Environment) -> Params:
+        return self.local.init(key, name, row, environment)
 
     def importance_weighted(self) -> Refined:
         """Returns the local with the bound of one sample of the refined belief."""
         return Refined(self.local.importance_weighted(), self.steps, self.rate, self.pairs)
 
-    def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
-        return proposal_of(self.belief(name, own, row, at, key, rest), name, row)
+    def proposal(self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest) -> Proposal:
+        return proposal_of(self.belief(name, own, row, environment, key, rest), name, row)
 
-    def unit_divergences(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Array | None:
+    def unit_divergences(
+        self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest
+    ) -> Array | None:
         """Returns the divergence of every unit of the refined belief; None if the encoder has none."""
-        return RowOfGraph(name, row, at, rest).unit_divergences(self.belief(name, own, row, at, key, rest))
+        return RowOfGraph(name, row, environment, rest).unit_divergences(
+            self.belief(name, own, row, environment, key, rest)
+        )
 
-    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(
+        self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest
+    ) -> Eliminated:
         """Returns the bound at the refined belief, and λ of all latents."""
         of_belief, of_bound = jax.random.split(key)
-        refined = self.belief(name, own, row, at, of_belief, rest)
-        return self.local.at_belief(refined, name, own, row, at, of_bound, rest)
+        refined = self.belief(name, own, row, environment, of_belief, rest)
+        return self.local.at_belief(refined, name, own, row, environment, of_bound, rest)
 
-    def belief(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Gaussian:
+    def belief(self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest) -> Gaussian:
         """Returns the refined belief about the vector of the latent's entries; arguments as of `marginalise`."""
         of_noise, of_rest = jax.random.split(key)
-        joint, belief = RowOfGraph(name, row, at, rest), self.local.belief(name, own, row, at)
+        joint, belief = RowOfGraph(name, row, environment, rest), self.local.belief(name, own, row, environment)
         noise = jax.random.normal(of_noise, (self.pairs, belief.mean.size), belief.mean.dtype)
         noise = noise / jnp.sqrt(jnp.mean(noise**2, axis=0, keepdims=True))
         noise = jnp.concatenate([noise, -noise])

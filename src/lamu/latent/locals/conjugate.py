@@ -78,7 +78,7 @@ class Conjugate(EncoderLocal):
 
     random: ClassVar[bool] = True
 
-    def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
+    def init(self, key: RandomKey, name: str, row: Row, environment: Environment) -> Params:
         """Returns initial weights of the recognition network."""
         site = latent_site(name, row)
         if not issubclass(site.kind, Numbers | Vectors | Series):
@@ -92,39 +92,43 @@ class Conjugate(EncoderLocal):
         """Returns the local with one sample of z and x, whose value is the log of an importance weight."""
         return _WeighedMessage(self.network)
 
-    def message(self, name: str, own: Params, row: Row, at: Environment) -> Any:
+    def message(self, name: str, own: Params, row: Row, environment: Environment) -> Any:
         """Returns λ(y), natural parameters as the statistics of x.
 
         Args:
             name: the latent.
             own: the local's parameters.
             row: the row.
-            at: the statistics of shared variables.
+            environment: the statistics of shared variables.
         """
         site = latent_site(name, row)
-        outputs = encoded(self.network, own, name, (), row, at)
+        outputs = encoded(self.network, own, name, (), row, environment)
         # For a series the means and precisions of each step are adjacent.
         steps = shape_of(site)[0] if issubclass(site.kind, Series) else 1
         mean, precision = (jnp.ravel(part) for part in jnp.split(jnp.reshape(outputs, (steps, -1)), 2, axis=1))
         # Not an exponential: a precision of 1e8 at the initial weights would leave no digits for differences of λ.
         return natural(site, mean, jax.nn.softplus(precision))
 
-    def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
+    def proposal(self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest) -> Proposal:
         """Returns q(x, z): the categories that x meets, and x given them."""
-        under = _UnderMessage(name, self.message(name, own, row, at), row)
-        return _Mixed(under, *under.log_normalisers(at))
+        under = _UnderMessage(name, self.message(name, own, row, environment), row)
+        return _Mixed(under, *under.log_normalisers(environment))
 
-    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(
+        self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest
+    ) -> Eliminated:
         """Returns the bound, and λ of all latents: of x and of others at the most likely z."""
-        under = _UnderMessage(name, self.message(name, own, row, at), row)
-        fixed = jax.lax.stop_gradient(at)
-        log_Z = under.log_normalisers(at)[0]
+        under = _UnderMessage(name, self.message(name, own, row, environment), row)
+        fixed = jax.lax.stop_gradient(environment)
+        log_Z = under.log_normalisers(environment)[0]
         log_parts, beliefs = under.log_normalisers(fixed)
         log_q = jax.nn.log_softmax(log_parts)
         of_draws, of_rest = (jax.random.split(k, log_q.size) for k in jax.random.split(key))
         draws = jax.vmap(lambda belief, k: belief.belief().sample(k))(beliefs, of_draws)
         numbers = jnp.arange(log_q.size)
-        gains, others = jax.vmap(lambda number, x, k: under.gain(number, x, at, k, rest))(numbers, draws, of_rest)
+        gains, others = jax.vmap(lambda number, x, k: under.gain(number, x, environment, k, rest))(
+            numbers, draws, of_rest
+        )
         likeliest = jax.tree.map(lambda leaf: leaf[jnp.argmax(log_q)], {**others, name: beliefs})
         bound = jax.nn.logsumexp(log_Z) + jnp.sum(jnp.exp(log_q) * gains)
         return bound, {**likeliest, **under.categories_of(log_q)}
@@ -134,14 +138,16 @@ class Conjugate(EncoderLocal):
 class _WeighedMessage(Conjugate):
     """One sample of z and x from q, and the log of its importance weight."""
 
-    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(
+        self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest
+    ) -> Eliminated:
         # Returns the log weight, and λ of all latents at the sample of z.
-        under = _UnderMessage(name, self.message(name, own, row, at), row)
-        log_parts, beliefs = under.log_normalisers(at)
+        under = _UnderMessage(name, self.message(name, own, row, environment), row)
+        log_parts, beliefs = under.log_normalisers(environment)
         of_z, of_x, of_rest = jax.random.split(key, 3)
         number = jax.random.categorical(of_z, log_parts)
         belief = jax.tree.map(lambda leaf: leaf[number], beliefs)
-        gain, others = under.gain(number, belief.belief().sample(of_x), at, of_rest, rest)
+        gain, others = under.gain(number, belief.belief().sample(of_x), environment, of_rest, rest)
         categories = under.categories_of(jax.nn.log_softmax(log_parts))
         return jax.nn.logsumexp(log_parts) + gain, {**others, name: belief, **categories}
 
@@ -161,22 +167,22 @@ class _UnderMessage:
     def _names(self) -> tuple[str, ...]:
         return tuple(site.name for site in self.categories)
 
-    def log_normalisers(self, at: Environment) -> tuple[Array, State]:
+    def log_normalisers(self, environment: Environment) -> tuple[Array, State]:
         """Returns log Z of every value of z, and λ of x given it."""
 
         def of_value(number: Array) -> tuple[Array, State]:
             value, latents = ExactElimination().marginalise(
-                "", {}, self._given(self.closed, number), at, None, _nothing_left
+                "", {}, self._given(self.closed, number), environment, None, _nothing_left
             )
             return value, latents[self.site.name]
 
         return jax.vmap(of_value)(jnp.arange(math.prod(self._sizes)))
 
-    def gain(self, number: Array, x: Array, at: Environment, key: RandomKey, rest: Rest) -> Eliminated:
+    def gain(self, number: Array, x: Array, environment: Environment, key: RandomKey, rest: Rest) -> Eliminated:
         """Returns the other factors of the row at x minus the message, and λ of the latents there."""
         row = self._given(self.row, number).given(self.site.name, x)
         evidence = {name: part for name, part in row.evidence.items() if name not in self._names}
-        value, others = rest(replace(row, sites=self.open, evidence=evidence), at, key)
+        value, others = rest(replace(row, sites=self.open, evidence=evidence), environment, key)
         return value - tree.dot(self.message, self.site.kind.of(x)), others
 
     def categories_of(self, log_q: Array) -> dict[str, Categories]:
@@ -266,7 +272,7 @@ def _open_to(name: str, site: GraphSite) -> bool:
     return name in (called if site.factor.exact else site.factor.names)
 
 
-def _nothing_left(row: Row, at: Environment, key: Any) -> Eliminated:
+def _nothing_left(row: Row, environment: Environment, key: Any) -> Eliminated:
     raise AssertionError("all latents of a closed row leave at once")
 
 
@@ -306,7 +312,7 @@ class Ladder(Amortised):
         if not isinstance(self.family, MeanField):
             raise TypeError(f"a Ladder joins Gaussians, and the family is {self.family!r}; leave it out")
 
-    def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
+    def init(self, key: RandomKey, name: str, row: Row, environment: Environment) -> Params:
         """Returns initial weights of the encoder, which reads only the row."""
         site = latent_site(name, row)
         if site.kind is not Numbers or not site.factor.conjugate:
@@ -320,14 +326,14 @@ class Ladder(Amortised):
                 f"the prior of {name!r} depends on {lacking[0]!r}, which has no value before it; give "
                 f"Ladder(network, given=({lacking[0]!r},))"
             )
-        return Amortised.init(replace(self, given=()), key, name, row, at)
+        return Amortised.init(replace(self, given=()), key, name, row, environment)
 
-    def belief(self, name: str, own: Params, row: Row, at: Environment) -> Gaussian:
+    def belief(self, name: str, own: Params, row: Row, environment: Environment) -> Gaussian:
         """Returns the product of the encoder's Gaussian and the prior's."""
         site = latent_site(name, row)
-        message = self.family.belief(own["family"], encoded(self.network, own["network"], name, (), row, at))
+        message = self.family.belief(own["family"], encoded(self.network, own["network"], name, (), row, environment))
         zero = site.kind.zeros(shape_of(site), dtype_of(own))
-        prior = jax.grad(lambda z: log_joint((site,), row.environment(at, {name: z})))(zero)
+        prior = jax.grad(lambda z: log_joint((site,), row.environment(environment, {name: z})))(zero)
         size = math.prod(shape_of(site))
         first, second = (jnp.reshape(part, size) / row.temperature for part in (prior.first, prior.second))
         precision = message.precision.values - 2 * second

@@ -81,7 +81,7 @@ class Baseline(Control):
             }
         )
 
-    def an_entry(self, name: str, own: Params, given: tuple[str, ...], row: Row, at: Environment) -> Array:
+    def an_entry(self, name: str, own: Params, given: tuple[str, ...], row: Row, environment: Environment) -> Array:
         """Returns c + C(y), in nats per observed entry.
 
         Args:
@@ -89,11 +89,11 @@ class Baseline(Control):
             own: the parameters from `init`.
             given: the latents that the encoder reads in addition to the data.
             row: the row.
-            at: the statistics of shared variables.
+            environment: the statistics of shared variables.
         """
         if self.network is None:
             return own["offset"]
-        return own["offset"] + encoded(self.network, own["network"], name, given, row, at)[0]
+        return own["offset"] + encoded(self.network, own["network"], name, given, row, environment)[0]
 
     def entries(self, row: Row) -> Any:
         """Returns D, the number of observed entries of a row.
@@ -182,7 +182,7 @@ class AmortisedBernoulli(EncoderLocal):
                 "has logits; leave it out"
             )
 
-    def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
+    def init(self, key: RandomKey, name: str, row: Row, environment: Environment) -> Params:
         """Returns initial weights of the encoder, and of a learned baseline."""
         site = latent_site(name, row)
         if site.kind is not Bits:
@@ -200,42 +200,46 @@ class AmortisedBernoulli(EncoderLocal):
         """Returns the local with one sample, whose value is the log of an importance weight."""
         return replace(self, estimator=ScoreFunction(1))
 
-    def belief(self, name: str, own: Params, row: Row, at: Environment) -> Bernoulli:
+    def belief(self, name: str, own: Params, row: Row, environment: Environment) -> Bernoulli:
         """Returns q(b | y) about the vector of the latent's entries.
 
         Args:
             name: the latent.
             own: the local's parameters.
             row: the row.
-            at: the statistics of shared variables.
+            environment: the statistics of shared variables.
         """
-        return Bernoulli(encoded(self.network, own["encoder"], name, self.given, row, at))
+        return Bernoulli(encoded(self.network, own["encoder"], name, self.given, row, environment))
 
-    def unit_divergences(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Array | None:
+    def unit_divergences(
+        self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest
+    ) -> Array | None:
         """Returns the divergence of every bit; None under a learned prior, or a prior with open latents."""
-        return RowOfGraph(name, row, at, rest).unit_divergences(self.belief(name, own, row, at))
+        return RowOfGraph(name, row, environment, rest).unit_divergences(self.belief(name, own, row, environment))
 
-    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(
+        self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest
+    ) -> Eliminated:
         """Returns the average of ℓ with the estimator's gradient, and λ of all latents: of others at one sample."""
         shape = shape_of(latent_site(name, row))
-        belief = self.belief(name, own, row, at)
+        belief = self.belief(name, own, row, environment)
         of_draws, of_rest = jax.random.split(key)
         keys = jax.random.split(of_rest, self.estimator.samples)
 
         def at_draws(draws: Array) -> Eliminated:
             # The same keys at corners and at relaxed samples, since both belong to the same row.
             own = jax.random.clone(keys)
-            return jax.vmap(lambda b, k: rest(row.given(name, jnp.reshape(b, shape)), at, k))(draws, own)
+            return jax.vmap(lambda b, k: rest(row.given(name, jnp.reshape(b, shape)), environment, k))(draws, own)
 
         if isinstance(self.estimator, Relaxed):
             bound, others = _relaxed(self.estimator, of_draws, belief, at_draws)
         else:
-            bound, others = self._scored(of_draws, belief, at_draws, name, own, row, at)
+            bound, others = self._scored(of_draws, belief, at_draws, name, own, row, environment)
         first = jax.tree.map(lambda leaf: leaf[0], others)
         return bound, {**first, name: Bits(jnp.reshape(belief.logit, shape))}
 
     def _scored(
-        self, key: Any, belief: Bernoulli, at_draws: Any, name: str, own: Params, row: Row, at: Environment
+        self, key: Any, belief: Bernoulli, at_draws: Any, name: str, own: Params, row: Row, environment: Environment
     ) -> Eliminated:
         """Returns the average of ℓ with the score-function gradient in the encoder, and λ of the others."""
         estimator: Any = self.estimator
@@ -247,7 +251,7 @@ class AmortisedBernoulli(EncoderLocal):
         signals, control, fit = fixed(log_joint - log_q), estimator.control, jnp.zeros((), log_q.dtype)
         if _learned(control):
             entries = control.entries(row)
-            expected = control.an_entry(name, own["baseline"], self.given, row, at)
+            expected = control.an_entry(name, own["baseline"], self.given, row, environment)
             fit = -jnp.mean((signals / entries - expected) ** 2) / 2
             weights = (signals - fixed(expected) * entries) / count
         else:
@@ -320,7 +324,7 @@ class Enumerated(EncoderLocal):
                 f"weight={self.weight!r} is negative; give what log q(c | y) of a labelled row counts, from 0"
             )
 
-    def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
+    def init(self, key: RandomKey, name: str, row: Row, environment: Environment) -> Params:
         """Returns initial weights of the classifier."""
         site = latent_site(name, row)
         if site.kind is not Categories or len(shape_of(site)) != 1:
@@ -333,30 +337,32 @@ class Enumerated(EncoderLocal):
         """Returns the exact sum, without a classifier."""
         return SummedOut()
 
-    def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
+    def proposal(self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest) -> Proposal:
         """Returns the classifier's belief, or the label if the row has one."""
-        logits, tie = self._logits(name, own, row, at)
+        logits, tie = self._logits(name, own, row, environment)
         return ProductProposal({name: Categorical(jax.nn.log_softmax(logits + tie))})
 
-    def _logits(self, name: str, own: Params, row: Row, at: Environment) -> tuple[Array, Array]:
+    def _logits(self, name: str, own: Params, row: Row, environment: Environment) -> tuple[Array, Array]:
         """Returns log q(c | y) of the network, and the evidence of the row's label."""
-        logits = jax.nn.log_softmax(encoded(self.network, own, name, self.given, row, at))
+        logits = jax.nn.log_softmax(encoded(self.network, own, name, self.given, row, environment))
         label = (
             row.evidence[name].probabilities.astype(logits.dtype) if name in row.evidence else jnp.zeros_like(logits)
         )
         return logits, label
 
-    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(
+        self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest
+    ) -> Eliminated:
         """Returns the weighted sum of the bounds at every value, and λ of all latents: of others at the most likely."""
-        logits, tie = self._logits(name, own, row, at)
+        logits, tie = self._logits(name, own, row, environment)
         log_q = jax.nn.log_softmax(logits + tie)
         values = jnp.eye(log_q.size, dtype=log_q.dtype)
         keys = jax.random.split(key, log_q.size)
         if name in row.labelled:  # all rows are labelled: one pass of the remaining row, not one for each value
             label = jnp.argmax(tie)
-            bound, others = rest(row.given(name, values[label]), at, keys[label])
+            bound, others = rest(row.given(name, values[label]), environment, keys[label])
             return bound + self.weight * logits[label], {**others, name: Categories(log_q)}
-        bounds, others = jax.vmap(lambda value, k: rest(row.given(name, value), at, k))(values, keys)
+        bounds, others = jax.vmap(lambda value, k: rest(row.given(name, value), environment, k))(values, keys)
         q = jnp.exp(log_q)
         # Values that the label excludes have q = 0 and a bound of minus infinity.
         terms = jnp.where(q > 0, q * (jnp.where(q > 0, bounds - log_q, 0.0)), 0.0)
@@ -380,11 +386,13 @@ class SummedOut(Local):
 
     random: ClassVar[bool] = True
 
-    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(
+        self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest
+    ) -> Eliminated:
         """Returns the log of the sum, and λ of all latents: of others at the most likely value."""
         site = latent_site(name, row)
-        values = jnp.eye(shape_of(site)[-1], dtype=dtype_of(at, row.known))
+        values = jnp.eye(shape_of(site)[-1], dtype=dtype_of(environment, row.known))
         keys = jax.random.split(key, len(values))
-        bounds, others = jax.vmap(lambda value, k: rest(row.given(name, value), at, k))(values, keys)
+        bounds, others = jax.vmap(lambda value, k: rest(row.given(name, value), environment, k))(values, keys)
         likeliest = jax.tree.map(lambda leaf: leaf[jnp.argmax(bounds)], others)
         return jax.nn.logsumexp(bounds), {**likeliest, name: Categories(jax.nn.log_softmax(bounds))}

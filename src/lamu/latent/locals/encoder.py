@@ -51,8 +51,8 @@ def first_encoder(
     latents = {site.name: site for site in row.latent}
     for other in given:
         if (other not in latents and other not in row.known) or other == name:
-            known = ", ".join(n for n in latents if n != name) or "none"
-            raise ValueError(f"the local of {name!r} is given {other!r}; the row's other latents are {known}")
+            others = ", ".join(n for n in latents if n != name) or "none"
+            raise ValueError(f"the local of {name!r} is given {other!r}; the row's other latents are {others}")
     dtype = dtype_of(row.known)
     zeros = {n: site.kind.zeros(shape_of(site), dtype) for n, site in latents.items()}
     x = _side_by_side((*_data(given, row, dtype, marked), *_latents(given, row)), row, Environment(zeros), dtype)
@@ -71,7 +71,7 @@ def encoded(
     name: str,
     given: tuple[str, ...],
     row: Row,
-    at: Environment,
+    environment: Environment,
     marked: bool = False,
 ) -> Array:
     """Returns an encoder's outputs for a row, `[outputs]`. Missing entries count as zero, counts c as log(1 + c)."""
@@ -81,10 +81,10 @@ def encoded(
     dtype = dtype_of(weights)
     data, latents = _data(given, row, dtype, marked), _latents(given, row)
     if data and latents:
-        of_latents = network.partially_applied(weights, jnp.ravel(_side_by_side(data, row, at, dtype)))
+        of_latents = network.partially_applied(weights, jnp.ravel(_side_by_side(data, row, environment, dtype)))
         if of_latents is not None:
             weights, data = of_latents, ()
-    inputs = _side_by_side((*data, *latents), row, at, dtype)
+    inputs = _side_by_side((*data, *latents), row, environment, dtype)
     return outputs(network, weights, {}, inputs[None], None, False, None)[0][0]
 
 
@@ -129,6 +129,6 @@ def _latents(given: tuple[str, ...], row: Row) -> tuple[Expression, ...]:
     return tuple(Variable(other, sites[other].kind.__name__, sites[other].shape) for other in given)
 
 
-def _side_by_side(inputs: tuple[Expression, ...], row: Row, at: Environment, dtype: DTypeLike) -> Array:
+def _side_by_side(inputs: tuple[Expression, ...], row: Row, environment: Environment, dtype: DTypeLike) -> Array:
     """Returns the values of expressions: one unchanged, several as one vector."""
-    return arguments(inputs, row.environment(at, {})).astype(dtype)
+    return arguments(inputs, row.environment(environment, {})).astype(dtype)

@@ -30,9 +30,9 @@ class RowOfGraph(Joint):
     # The prior of the latent is its factor if that does not depend on a latent without a value; otherwise the factor
     # belongs to the rest, and the prior is flat.
 
-    def __init__(self, name: str, row: Row, at: Environment, rest: Rest) -> None:
+    def __init__(self, name: str, row: Row, environment: Environment, rest: Rest) -> None:
         self.site: GraphSite = latent_site(name, row)
-        self.row, self.at, self.rest = row, at, rest
+        self.row, self.at, self.rest = row, environment, rest
         self.known_prior = not self.site.factor.names & {site.name for site in row.latent}
 
     def log_likelihood(self, z: Array, key: RandomKey | None) -> Array:

@@ -65,7 +65,7 @@ class Recurrent(Local):
     random: ClassVar[bool] = True
     per_unit_kl: ClassVar[bool] = True
 
-    def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
+    def init(self, key: RandomKey, name: str, row: Row, environment: Environment) -> Params:
         """Returns initial weights of the cell and of the beliefs."""
         site, drawing = _drawn(name, row)
         y = _image(site, row, dtype_of(row.known))
@@ -77,28 +77,30 @@ class Recurrent(Local):
         """Returns the local whose value is the log of an importance weight of its path."""
         return _WeighedPath(self.hidden)
 
-    def proposal(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Proposal:
+    def proposal(self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest) -> Proposal:
         """Returns the belief about the whole path, each step given the steps before it."""
         shape = shape_of(latent_site(name, row))
-        return ProductProposal({name: _PathBelief(self, name, own, row, at, shape)})
+        return ProductProposal({name: _PathBelief(self, name, own, row, environment, shape)})
 
-    def path(self, name: str, own: Params, row: Row, at: Environment, key: RandomKey) -> tuple[Array, Array, Array]:
+    def path(
+        self, name: str, own: Params, row: Row, environment: Environment, key: RandomKey
+    ) -> tuple[Array, Array, Array]:
         """Returns z of all steps as a vector, and mean and precision of the steps' beliefs at that path.
 
         Args:
             name: the latent.
             own: the local's parameters.
             row: the row.
-            at: the statistics of shared variables.
+            environment: the statistics of shared variables.
             key: a random key.
         """
         shape = shape_of(latent_site(name, row))
         noise = jax.random.normal(key, shape, dtype_of(own))
         moved = lambda centre, log_scale, noise: centre + jnp.exp(log_scale) * noise
-        return self.along(noise, moved, name, own, row, at)
+        return self.along(noise, moved, name, own, row, environment)
 
     def along(
-        self, inputs: Array, step_of: Any, name: str, own: Params, row: Row, at: Environment
+        self, inputs: Array, step_of: Any, name: str, own: Params, row: Row, environment: Environment
     ) -> tuple[Array, Array, Array]:
         """Returns `path` with steps as a function of mean, log deviation and an input of each step.
 
@@ -108,11 +110,11 @@ class Recurrent(Local):
             name: the latent.
             own: the local's parameters.
             row: the row.
-            at: the statistics of shared variables.
+            environment: the statistics of shared variables.
         """
         site, drawing = _drawn(name, row)
-        decoder, likelihood = at.statistics[_call(name, site).of.name], site.factor.likelihood
-        dispersions = at.statistics.get("likelihood", {}).get(site.name, {})
+        decoder, likelihood = environment.statistics[_call(name, site).of.name], site.factor.likelihood
+        dispersions = environment.statistics.get("likelihood", {}).get(site.name, {})
         y, cell = _image(site, row, dtype_of(own)), LSTM((self.hidden,))
         is_observed = jnp.reshape(row.observed.get(site.name, jnp.ones(y.shape, bool)), y.shape)
 
@@ -132,21 +134,25 @@ class Recurrent(Local):
         _, (z, mean, precision) = jax.lax.scan(step, ((start, start), drawing.first(decoder)), inputs)
         return z.reshape(-1), mean.reshape(-1), precision.reshape(-1)
 
-    def unit_divergences(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Array | None:
+    def unit_divergences(
+        self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest
+    ) -> Array | None:
         """Returns the divergence of every unit of every step at one path."""
-        _, mean, precision = self.path(name, own, row, at, key)
-        return RowOfGraph(name, row, at, rest).unit_divergences(Gaussian(mean, Diagonal(precision)))
+        _, mean, precision = self.path(name, own, row, environment, key)
+        return RowOfGraph(name, row, environment, rest).unit_divergences(Gaussian(mean, Diagonal(precision)))
 
-    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(
+        self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest
+    ) -> Eliminated:
         of_path, of_rest, of_others = jax.random.split(key, 3)
-        z, mean, precision = self.path(name, own, row, at, of_path)
-        joint = RowOfGraph(name, row, at, rest)
+        z, mean, precision = self.path(name, own, row, environment, of_path)
+        joint = RowOfGraph(name, row, environment, rest)
         divergence = self.divergence(z, Gaussian(mean, Diagonal(precision)), joint)
         bound = joint.log_likelihood(z, of_rest) - divergence
-        if at.values_only:
+        if environment.values_only:
             return bound, {}
         with_path = row.given(name, jnp.reshape(z, joint.site.shape or ()))
-        others = rest(with_path, at, of_others)[1]
+        others = rest(with_path, environment, of_others)[1]
         return bound, {**others, name: natural(joint.site, mean, precision)}
 
     def divergence(self, z: Array, belief: Gaussian, joint: RowOfGraph) -> Array:
@@ -251,7 +257,7 @@ class Smoother(Local):
         for name in ("backward", "combiner"):
             object.__setattr__(self, name, adapted(getattr(self, name)))
 
-    def init(self, key: RandomKey, name: str, row: Row, at: Environment) -> Params:
+    def init(self, key: RandomKey, name: str, row: Row, environment: Environment) -> Params:
         """Returns initial weights of both networks."""
         site = latent_site(name, row)
         if site.kind is not Numbers or len(shape_of(site)) != 2:
@@ -265,7 +271,9 @@ class Smoother(Local):
             "combiner": self.combiner.init(of_combiner, both, 2 * latents)[0],
         }
 
-    def marginalise(self, name: str, own: Params, row: Row, at: Environment, key: Any, rest: Rest) -> Eliminated:
+    def marginalise(
+        self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest
+    ) -> Eliminated:
         """Returns the log importance weight of a path, and λ of all latents at it."""
         site = latent_site(name, row)
         steps, latents = shape_of(site)
@@ -285,7 +293,7 @@ class Smoother(Local):
         noise = jax.random.normal(of_path, (steps, latents), h.dtype)
         # The network has read the end first.
         _, (z, mean, precision, log_q) = jax.lax.scan(step, jnp.zeros(latents, h.dtype), (h[::-1], noise))
-        bound, others = rest(row.given(name, z), at, of_rest)
+        bound, others = rest(row.given(name, z), environment, of_rest)
         return bound - jnp.sum(log_q), {**others, name: natural(site, mean, precision)}
 
 

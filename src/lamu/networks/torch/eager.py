@@ -47,8 +47,8 @@ def copied(module: Module) -> Module:
     """Returns a copy of a module, also where it stores results of an earlier pass, which PyTorch cannot copy."""
     import torch
 
-    held = [value for each in module.modules() for value in vars(each).values() if isinstance(value, torch.Tensor)]
-    return copy.deepcopy(module, {id(value): value.detach().clone() for value in held if not value.is_leaf})
+    tensors = [value for each in module.modules() for value in vars(each).values() if isinstance(value, torch.Tensor)]
+    return copy.deepcopy(module, {id(value): value.detach().clone() for value in tensors if not value.is_leaf})
 
 
 def unwrapped(module: Any) -> Any:
@@ -180,12 +180,12 @@ def _leave(entered: list[str]) -> Callable[..., None]:
 def _attributes(module: Module) -> dict[str, object]:
     """Returns comparable stand-ins of the attributes of a module and its submodules, by path."""
     # A buffer that is registered without a value (None) has no fixed shape, and counts as an attribute.
-    found = {}
+    attributes = {}
     for path, each in module.named_modules():
         own = {name: value for name, value in vars(each).items() if name not in _PYTORCHS and "_hooks" not in name}
         own |= {name: None for name, value in each._buffers.items() if value is None}
-        found |= {f"{path}.{name}" if path else name: _identity(value) for name, value in own.items()}
-    return found
+        attributes |= {f"{path}.{name}" if path else name: _identity(value) for name, value in own.items()}
+    return attributes
 
 
 def _identity(value: object) -> object:

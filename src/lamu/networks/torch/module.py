@@ -77,9 +77,9 @@ class Torch(Network):
         object.__setattr__(self, "module", unwrapped(self.module))
         if not isinstance(self.module, nn.Module) and not callable(self.module):
             raise TypeError(f"module={self.module!r} is no PyTorch module; give an instance of torch.nn.Module")
-        made = _template(self.module).made
-        object.__setattr__(self, "head", _untied(self.head, made))
-        values = _values(made)
+        template = _template(self.module).made
+        object.__setattr__(self, "head", _untied(self.head, template))
+        values = _values(template)
         if any(tree.matches(path, self.head) for path in tree.paths(values["frozen"])) and self.head != "*":
             raise ValueError(
                 f"head={self.head!r} names parameters that take no gradient (requires_grad is False), about which no "
@@ -124,14 +124,14 @@ class Torch(Network):
         program = _template(self.module).program(x)
         free, frozen = _flat(params), _flat(self.frozen)
         dtype = next((leaf.dtype for leaf in free.values()), x.dtype)
-        known = free | {path: jnp.asarray(leaf, dtype) for path, leaf in frozen.items()}
-        if missing := [path for path in program.parameters.values() if path not in known]:
+        leaves = free | {path: jnp.asarray(leaf, dtype) for path, leaf in frozen.items()}
+        if missing := [path for path in program.parameters.values() if path not in leaves]:
             raise ValueError(
                 f"the parameters lack {', '.join(missing)}; where they took no gradient when the posterior was made, "
                 "give the module as it was then, after requires_grad_(False) of these"
             )
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-            f, after = program.run(known, _flat(state), x, Mode(train, key, mask))
+            f, after = program.run(leaves, _flat(state), x, Mode(train, key, mask))
         return f[:, None] if f.ndim == 1 else f, tree.nested(after, ".") if train else state
 
     def state_dict(self, params: Params, state: State = None) -> dict[str, Tensor]:
@@ -185,11 +185,11 @@ class _TorchTemplate:
         from torch import nn
         from torch.nn.modules.batchnorm import _BatchNorm
 
-        made = module if isinstance(module, nn.Module) else unwrapped(_made(module, 0))
-        if not isinstance(made, nn.Module):
-            raise TypeError(f"{module!r} made a {type(made).__name__}; give what makes a torch.nn.Module")
-        self.made = made
-        self.normalises = any(isinstance(each, _BatchNorm) for each in made.modules())
+        instance = module if isinstance(module, nn.Module) else unwrapped(_made(module, 0))
+        if not isinstance(instance, nn.Module):
+            raise TypeError(f"{module!r} made a {type(instance).__name__}; give what makes a torch.nn.Module")
+        self.made = instance
+        self.normalises = any(isinstance(each, _BatchNorm) for each in instance.modules())
         self._programs: dict[tuple[tuple[int, ...], bool], TorchProgram] = {}
 
     def program(self, x: Rows) -> TorchProgram:
@@ -240,8 +240,8 @@ def _values(module: Module) -> Params:
 
 def _array(tensor: Tensor) -> np.ndarray:
     """Returns the values of a tensor; 16-bit ones in 32 bits, since NumPy has no bfloat16."""
-    held = tensor.detach().cpu()
-    return (held.float() if held.element_size() < 4 else held).numpy().copy()
+    cpu_tensor = tensor.detach().cpu()
+    return (cpu_tensor.float() if cpu_tensor.element_size() < 4 else cpu_tensor).numpy().copy()
 
 
 def _flat(nested: Params) -> dict[str, PyTree]:

@@ -200,10 +200,10 @@ def _operation(node: Any) -> _Operation | None:
     if in_place:
         _refuse_views(node, path)
     options = {key: _plain(each) for key, each in node.kwargs.items() if key not in _ELSEWHERE}
-    found: Any = with_mode or function
+    operation: Any = with_mode or function
     renews = (0,) if in_place else _RENEWED.get(base, ())
     return _Operation(
-        node.name, found, with_mode is not None, in_place, _plain(node.args), options, renews, _scope(node)
+        node.name, operation, with_mode is not None, in_place, _plain(node.args), options, renews, _scope(node)
     )
 
 

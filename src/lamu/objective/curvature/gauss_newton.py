@@ -54,8 +54,8 @@ class GaussNewton(Curvature):
     ) -> Evaluation:
         # Returns value, gradient and Gauss–Newton matrix.
         if by_factors(structure):
-            at = AtOutputs(loss, theta, structure, key)
-            return at.evaluation(*at.pulled(at.information))
+            at_outputs = AtOutputs(loss, theta, structure, key)
+            return at_outputs.evaluation(*at_outputs.pulled(at_outputs.information))
         return Evaluation.of(loss.gradient(theta, key), self.matrix(loss, theta, structure))
 
     def output_hessian(
@@ -145,9 +145,9 @@ class SampledGaussNewton(Curvature):
             raise ValueError("SampledGaussNewton() samples labels and needs a key; pass key=jax.random.key(0)")
         of_layers, of_labels = jax.random.split(key)
         if by_factors(structure):
-            at = AtOutputs(loss, theta, structure, of_layers)
+            at_outputs = AtOutputs(loss, theta, structure, of_layers)
             keys = of_labels[None] if self.samples == 1 else jax.random.split(of_labels, self.samples)
-            return at.evaluation(*at.pulled(_of_labels(at.information, keys)))
+            return at_outputs.evaluation(*at_outputs.pulled(_of_labels(at_outputs.information, keys)))
         loss = without_padding(loss)
         return Evaluation.of(loss.gradient(theta, of_layers), self.matrix(loss, theta, structure, of_labels))
 
@@ -227,8 +227,8 @@ class OverData:
 
         def add(carry: tuple[Params, Array], batch: Batch) -> tuple[tuple[Params, Array], None]:
             total, number = carry
-            held = jax.lax.stop_gradient(self.params["likelihood"])
-            loss = without_padding(BatchLoss(self.objective, batch, {}, NetworkParameters(), held, conjugate=True))
+            fixed = jax.lax.stop_gradient(self.params["likelihood"])
+            loss = without_padding(BatchLoss(self.objective, batch, {}, NetworkParameters(), fixed, conjugate=True))
             part = of(loss, batch.count / rows, jax.random.fold_in(key, number))
             return (tree.add(total, part), number + 1), None
 

@@ -56,11 +56,11 @@ def features(function: Callable[..., Array], params: Params, rows: Inputs, posit
 
 def features_of(read: LinearisedNetwork, params: Params, positions: int = 1) -> Head | None:
     """Returns the same for an already linearised network."""
-    found = layers(read, params)
+    network_layers = layers(read, params)
     leaves = len(read.leaves)
-    if len(found) != 1 or read.unread or len(read.sites) != leaves:
+    if len(network_layers) != 1 or read.unread or len(read.sites) != leaves:
         return None
-    (layer,) = found
+    (layer,) = network_layers
     if (layer.bias is None) != (leaves == 1) or leaves > 2:
         return None
     last = next((site for site in read.sites if site.leaf == layer.bias), read.sites[layer.site])
@@ -95,18 +95,18 @@ def from_features(structure: AnyStructure, head: Head, of: OutputHessian, like: 
     if structure is Dense:
         return Dense(_stored(_dense(phi, of.matrix()), head, like))
     if structure is DenseBlocks:
-        whole = _stored(_dense(phi, of.matrix()), head, like)
+        full = _stored(_dense(phi, of.matrix()), head, like)
         spans = _spans(like)
-        return DenseBlocks(jax.tree.map(lambda span: Dense(whole[span, span]), spans))
+        return DenseBlocks(jax.tree.map(lambda span: Dense(full[span, span]), spans))
     return None
 
 
-def _stored(whole: Array, head: Head, like: Params) -> Array:
+def _stored(matrix: Array, head: Head, like: Params) -> Array:
     """Returns the matrix in the order of the stored weights."""
     if not head.reordered:
-        return whole
+        return matrix
     order = permutation(like, head.outputs_first)
-    return whole[order][:, order]
+    return matrix[order][:, order]
 
 
 def _dense(phi: Array, information: Array) -> Array:
@@ -118,8 +118,8 @@ def _dense(phi: Array, information: Array) -> Array:
         return jnp.matmul(phi.T, weighted, precision=_PRECISE).reshape(width, outputs, width)
 
     blocks = jax.lax.map(of_output, jnp.moveaxis(information, 1, 0))  # [k, i, l, j]
-    whole = blocks.transpose(1, 0, 3, 2).reshape(width * outputs, width * outputs)
-    return (whole + whole.T) / 2
+    matrix = blocks.transpose(1, 0, 3, 2).reshape(width * outputs, width * outputs)
+    return (matrix + matrix.T) / 2
 
 
 def _per_output(phi: Array, weights: Array) -> Array:

@@ -102,9 +102,9 @@ class Evaluation:
     network_state: State  # the network's new state
 
     @classmethod
-    def of(cls, at: Gradient, curvature: OperatorTree) -> Evaluation:
+    def of(cls, gradient: Gradient, curvature: OperatorTree) -> Evaluation:
         """Returns value and gradient at a point with a curvature."""
-        return cls(at.value, at.coordinates, at.rest, curvature, at.network_state)
+        return cls(gradient.value, gradient.coordinates, gradient.rest, curvature, gradient.network_state)
 
 
 @runtime_checkable
@@ -166,7 +166,7 @@ def evaluated(
 
     def of(state: State, piece: Batch, number: Array) -> tuple[Evaluation, State]:
         own = None if key is None else jax.random.fold_in(key, number)
-        at = curvature.evaluate(replace(loss, batch=piece, network_state=state), theta, belief, structure, own)
+        evaluation = curvature.evaluate(replace(loss, batch=piece, network_state=state), theta, belief, structure, own)
         share = piece.count / rows
         by_weight = share * jnp.sum(objective.row_factor(piece)) / weight
 
@@ -174,9 +174,9 @@ def evaluated(
             is_mean = jax.tree_util.keystr(path[-1:], simple=True) == "input_factor"
             return leaf * (by_weight if is_mean else share).astype(leaf.dtype)
 
-        value, gradient, rest = tree.scale((at.value, at.gradient, at.rest), share)
-        matrix = jax.tree_util.tree_map_with_path(shared, at.curvature)
-        return Evaluation(value, gradient, rest, matrix, {}), at.network_state
+        value, gradient, rest = tree.scale((evaluation.value, evaluation.gradient, evaluation.rest), share)
+        matrix = jax.tree_util.tree_map_with_path(shared, evaluation.curvature)
+        return Evaluation(value, gradient, rest, matrix, {}), evaluation.network_state
 
     def add(carry: tuple[Evaluation, State], now: tuple[Batch, Array]) -> tuple[tuple[Evaluation, State], None]:
         part, state = of(carry[1], *now)

@@ -61,11 +61,13 @@ class AtOutputs:
     def evaluation(self, roots: Array, cotangents: Sequence[Array]) -> Evaluation:
         """Returns value and gradient with the factors of roots pulled back to `cotangents`."""
         apart, sharing = self.structure.apart(self.theta), self.structure.sharing
-        known = layers_by_name(self.read, self.theta, apart)
-        found = KroneckerBlocks(factors(self.read, self.theta, roots, cotangents, self.weights, known, sharing).blocks)
-        _require_layout(found, self.structure, self.theta, self.read)
+        layers = layers_by_name(self.read, self.theta, apart)
+        curvature = KroneckerBlocks(
+            factors(self.read, self.theta, roots, cotangents, self.weights, layers, sharing).blocks
+        )
+        _require_layout(curvature, self.structure, self.theta, self.read)
         gradient = jax.tree.unflatten(jax.tree.structure(self.theta), self.gradient)
-        return Evaluation(self.value, gradient, self.rest, found, self.loss.network_state)
+        return Evaluation(self.value, gradient, self.rest, curvature, self.loss.network_state)
 
 
 def _rowwise(
@@ -93,11 +95,11 @@ def _require(loss: BatchLoss) -> None:
 
 
 def _require_layout(
-    found: KroneckerBlocks, structure: KroneckerFactored, theta: Params, read: LinearisedNetwork
+    curvature: KroneckerBlocks, structure: KroneckerFactored, theta: Params, read: LinearisedNetwork
 ) -> None:
     """Raises a TypeError where the network does not use a leaf as its name implies."""
     expected = jax.eval_shape(lambda: structure.from_diagonal(theta).fresh)
-    paths = [_described(blocks.blocks) for blocks in (found, expected)]
+    paths = [_described(blocks.blocks) for blocks in (curvature, expected)]
     for path, block in paths[1].items():
         if paths[0].get(path) != block:
             leaves = jax.tree_util.tree_flatten_with_path(theta)[0]

@@ -48,8 +48,8 @@ class SquaredGradients(Curvature):
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
         if by_factors(structure):
-            at = AtOutputs(loss, theta, structure, key)
-            return at.evaluation(*at.of_the_gradient())
+            point = AtOutputs(loss, theta, structure, key)
+            return point.evaluation(*point.of_the_gradient())
         if loss.has_prior:
             raise TypeError("squares of single rows need a Gaussian prior, which enters the belief exactly; use ivon()")
         row, rows, weights = row_losses(loss, key)
@@ -62,10 +62,10 @@ class SquaredGradients(Curvature):
             prior, of_prior = dispersion_prior(loss, theta)
             rest = tree.add(rest, of_prior)
             return Evaluation(value + prior.astype(value.dtype), gradient, rest, Diagonal(squares), loss.network_state)
-        at = loss.gradient(theta, key)
+        point = loss.gradient(theta, key)
         single = jax.vmap(jax.grad(lambda theta, example: row((theta, loss.rest), example)), in_axes=(None, 0))
         gradients = jax.tree.map(lambda leaf: leaf[:, None], single(theta, rows))
-        return Evaluation.of(at, structure.from_jacobian(gradients, weights[:, None, None]))
+        return Evaluation.of(point, structure.from_jacobian(gradients, weights[:, None, None]))
 
     def output_hessian(
         self, likelihood: Likelihood, dispersion: Params, f: Array, y: Targets, weights: Array, key: RandomKey
@@ -105,9 +105,9 @@ class LowRankGradients(Curvature):
         gradient, rest = met.gradient
         prior, of_prior = dispersion_prior(loss, theta)
         root = met.leading(self.rank)[0]
-        held = LowRank(root, tree.zeros_like(theta)).diagonal(theta)
+        explained = LowRank(root, tree.zeros_like(theta)).diagonal(theta)
         # Negative values are rounding errors.
-        left = jax.tree.map(lambda square, h: jnp.maximum(square - h, jnp.zeros_like(h)), met.squares()[0], held)
-        found = LowRank(root, left)
+        left = jax.tree.map(lambda square, h: jnp.maximum(square - h, jnp.zeros_like(h)), met.squares()[0], explained)
+        curvature = LowRank(root, left)
         value = met.value + prior.astype(met.value.dtype)
-        return Evaluation(value, gradient, tree.add(rest, of_prior), found, loss.network_state)
+        return Evaluation(value, gradient, tree.add(rest, of_prior), curvature, loss.network_state)

@@ -40,8 +40,8 @@ def row_losses(loss: BatchLoss, key: RandomKey | None) -> tuple[Row, Inputs, Arr
 
     def at(params: tuple[Params, Params], row: PyTree, key: RandomKey | None) -> Array:
         x, y, offset, _ = row
-        one = Batch.of(x[None], jax.tree.map(lambda leaf: leaf[None], y), None if offset is None else offset[None])
-        return plain.negative_log_likelihood(loss.space.join(*params), one, loss.network_state, key, train=True)[0]
+        single = Batch.of(x[None], jax.tree.map(lambda leaf: leaf[None], y), None if offset is None else offset[None])
+        return plain.negative_log_likelihood(loss.space.join(*params), single, loss.network_state, key, train=True)[0]
 
     def row(params: tuple[Params, Params], row: PyTree) -> Array:
         if key is not None:

@@ -44,7 +44,7 @@ class _OfGradient(Curvature):
         return self.from_gradient(loss.gradient(theta, key), loss, theta, belief, structure)
 
     def from_gradient(
-        self, at: Gradient, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any
+        self, point: Gradient, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any
     ) -> Evaluation:
         """Returns the evaluation at a point from its gradient."""
         raise NotImplementedError
@@ -55,9 +55,9 @@ class NoCurvature(_OfGradient):
     """The gradient alone, one backward pass."""
 
     def from_gradient(
-        self, at: Gradient, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any
+        self, point: Gradient, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any
     ) -> Evaluation:
-        return Evaluation.of(at, None)
+        return Evaluation.of(point, None)
 
 
 @record
@@ -77,9 +77,9 @@ class Price(Curvature):
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
         # Returns value, gradient and the estimate of the expected Hessian.
-        at = loss.gradient(theta, key)
+        point = loss.gradient(theta, key)
         away = belief.precision.matvec(tree.add(theta, belief.mean, -1.0))
-        return Evaluation.of(at, structure.from_outer(away, at.coordinates))
+        return Evaluation.of(point, structure.from_outer(away, point.coordinates))
 
 
 @record
@@ -91,9 +91,9 @@ class SquaredGradient(_OfGradient):
     # Adam use it.
 
     def from_gradient(
-        self, at: Gradient, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any
+        self, point: Gradient, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any
     ) -> Evaluation:
-        return Evaluation.of(at, structure.from_outer(at.coordinates, at.coordinates))
+        return Evaluation.of(point, structure.from_outer(point.coordinates, point.coordinates))
 
 
 @record
@@ -106,12 +106,12 @@ class RootScaledGradient(_OfGradient):
     # Source: Möllenhoff & Khan (2023), algorithm 1 (bSAM).
 
     def from_gradient(
-        self, at: Gradient, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any
+        self, point: Gradient, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any
     ) -> Evaluation:
         # Returns value, gradient and its scaled absolute value.
         scale = belief.precision.scale(1.0 / loss.objective.concentration).diagonal(theta)
-        size = jax.tree.map(lambda s, g: jnp.sqrt(s) * jnp.abs(g), scale, at.coordinates)
-        return Evaluation.of(at, structure.from_diagonal(size))
+        size = jax.tree.map(lambda s, g: jnp.sqrt(s) * jnp.abs(g), scale, point.coordinates)
+        return Evaluation.of(point, structure.from_diagonal(size))
 
 
 @record
@@ -126,8 +126,8 @@ class Hessian(Curvature):
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
-        at = loss.gradient(theta, key)
-        return Evaluation.of(at, structure.from_hessian(hessian_product(loss, theta, key), theta))
+        point = loss.gradient(theta, key)
+        return Evaluation.of(point, structure.from_hessian(hessian_product(loss, theta, key), theta))
 
 
 @record
@@ -153,9 +153,9 @@ class Damped(Curvature):
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: AnyStructure, key: RandomKey | None
     ) -> Evaluation:
-        at = self.base.evaluate(loss, theta, belief, structure, key)
+        evaluation = self.base.evaluate(loss, theta, belief, structure, key)
         floor = jax.tree.map(lambda leaf: jnp.full_like(leaf, self.damping), theta)
-        return replace(at, curvature=at.curvature.add_diagonal(floor))
+        return replace(evaluation, curvature=evaluation.curvature.add_diagonal(floor))
 
 
 @record
@@ -191,11 +191,11 @@ class ClippedGradient(Curvature):
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: AnyStructure, key: RandomKey | None
     ) -> Evaluation:
         if isinstance(self.base, _OfGradient):
-            at = loss.gradient(theta, key)
-            clipped = replace(at, coordinates=self._clip(at.coordinates))
+            point = loss.gradient(theta, key)
+            clipped = replace(point, coordinates=self._clip(point.coordinates))
             return self.base.from_gradient(clipped, loss, theta, belief, structure)
-        found = evaluated(self.base, loss, theta, belief, structure, key)
-        return replace(found, gradient=self._clip(found.gradient))
+        evaluation = evaluated(self.base, loss, theta, belief, structure, key)
+        return replace(evaluation, gradient=self._clip(evaluation.gradient))
 
     def _clip(self, gradient: Params) -> Params:
         return optax.clip_by_global_norm(self.norm).update(gradient, optax.EmptyState())[0]
@@ -236,8 +236,8 @@ def fisher_diagonal(key: RandomKey, loss: BatchLoss, theta: Params, probes: int 
 
     if probes == 1:
         return probe(key)
-    found = jax.lax.map(lambda i: probe(jax.random.fold_in(key, i)), jnp.arange(probes))
-    return tree.scale(jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), found), 1.0 / probes)
+    probes_squared = jax.lax.map(lambda i: probe(jax.random.fold_in(key, i)), jnp.arange(probes))
+    return tree.scale(jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), probes_squared), 1.0 / probes)
 
 
 def _redrawn(key: RandomKey, loss: BatchLoss, theta: Params) -> Batch:
@@ -245,5 +245,5 @@ def _redrawn(key: RandomKey, loss: BatchLoss, theta: Params) -> Batch:
     f = jax.lax.stop_gradient(loss.outputs(theta))
     params = loss.space.join(theta, loss.rest)
     drawn = loss.objective.model.likelihood.sample(key, params["likelihood"], f)
-    known = value_of(loss.batch.y)
-    return replace(loss.batch, y=drawn.astype(known.dtype).reshape(known.shape))
+    targets = value_of(loss.batch.y)
+    return replace(loss.batch, y=drawn.astype(targets.dtype).reshape(targets.shape))

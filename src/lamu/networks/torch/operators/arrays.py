@@ -410,8 +410,8 @@ def _pieces(x: Array, sizes: Sequence[int], dim: int = 0) -> list[Array]:
 def _split(x: Array, size: int | Sequence[int], dim: int = 0) -> list[Array]:
     if not isinstance(size, int):
         return _pieces(x, size, dim)
-    whole = x.shape[dim]
-    return _pieces(x, [min(size, whole - start) for start in range(0, whole, size)], dim)
+    length = x.shape[dim]
+    return _pieces(x, [min(size, length - start) for start in range(0, length, size)], dim)
 
 
 def _chunk(x: Array, chunks: int, dim: int = 0) -> list[Array]:

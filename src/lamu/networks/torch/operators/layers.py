@@ -379,12 +379,12 @@ def _linear(n: int) -> Callable[..., Array]:
             length = x.shape[axis]
             steps = jnp.arange(target, dtype=x.dtype)
             if align_corners:
-                at = steps * ((length - 1) / max(target - 1, 1))
+                positions = steps * ((length - 1) / max(target - 1, 1))
             else:
-                at = jnp.maximum((steps + 0.5) * (length / target) - 0.5, 0)
-            low = jnp.floor(at).astype(int)
+                positions = jnp.maximum((steps + 0.5) * (length / target) - 0.5, 0)
+            low = jnp.floor(positions).astype(int)
             high = jnp.minimum(low + 1, length - 1)
-            share = (at - low).reshape(-1, *[1] * (-1 - axis))
+            share = (positions - low).reshape(-1, *[1] * (-1 - axis))
             x = jnp.take(x, low, axis=axis) * (1 - share) + jnp.take(x, high, axis=axis) * share
         return x
 

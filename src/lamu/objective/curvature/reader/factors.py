@@ -82,11 +82,11 @@ def factors(
     roots: Array,
     cotangents: Sequence[Array],
     weights: Array,
-    known: Sequence[Layer],
+    network_layers: Sequence[Layer],
     sharing: Expand | Reduce = _EXPANDED,
 ) -> BlockDiagonal:
     r"""Returns the blocks of \(\sum_i \sum_k J_i^\top v_{ik} v_{ik}^\top J_i\)."""
-    sums = factor_sums(read, params, roots, cotangents, weights, known, sharing)
+    sums = factor_sums(read, params, roots, cotangents, weights, network_layers, sharing)
     of = lambda part: part.product() if is_sums(part) else part
     return BlockDiagonal(jax.tree.map(of, sums, is_leaf=_is_part))
 
@@ -97,12 +97,12 @@ def factor_sums(
     roots: Array,
     cotangents: Sequence[Array],
     weights: Array,
-    known: Sequence[Layer],
+    network_layers: Sequence[Layer],
     sharing: Expand | Reduce = _EXPANDED,
 ) -> Params:
     """Returns the same as a tree: `FactorSums` for layers, with mean inputs, and a `Diagonal` for other leaves."""
     blocks: list[PyTree] = [None] * len(read.leaves)
-    for layer in known:
+    for layer in network_layers:
         blocks[layer.kernel] = _product(read, layer, cotangents[layer.site], weights, sharing)
         if layer.bias is not None:
             blocks[layer.bias] = _JOINED
@@ -115,9 +115,9 @@ def factor_sums(
         warn_of_rows("squared gradients", roots.shape[1], params, {index: read.unread[index] for index in which})
         for index, square in zip(which, read.by_row(which, _squares_of_row, jnp.swapaxes(roots, 0, 1)), strict=True):
             squares[index] = square
-    found = [Diagonal(square) if block is None else block for block, square in zip(blocks, squares, strict=True)]
-    whole = jax.tree.unflatten(jax.tree.structure(params), found)
-    return jax.tree.map(_part, whole, is_leaf=_is_part)
+    sums = [Diagonal(square) if block is None else block for block, square in zip(blocks, squares, strict=True)]
+    blocks_tree = jax.tree.unflatten(jax.tree.structure(params), sums)
+    return jax.tree.map(_part, blocks_tree, is_leaf=_is_part)
 
 
 # Placeholder for a bias, until the block of its kernel replaces both.
@@ -213,8 +213,8 @@ def _of_convolution(read: LinearisedNetwork, site: ParameterUse, index: int, cot
 def _squares(read: LinearisedNetwork, index: int, cotangents: Array) -> Array:
     """Returns the sums of squared gradients of a leaf at one of its uses."""
     ones = jnp.ones(cotangents.shape[1], cotangents.dtype)
-    one = lambda cotangent: read.rule(index, cotangent)(ones)[0]
-    square = one(cotangents[0]) if cotangents.shape[0] == 1 else jnp.sum(jax.lax.map(one, cotangents), axis=0)
+    along = lambda cotangent: read.rule(index, cotangent)(ones)[0]
+    square = along(cotangents[0]) if cotangents.shape[0] == 1 else jnp.sum(jax.lax.map(along, cotangents), axis=0)
     return read.square_back(index, square)
 
 

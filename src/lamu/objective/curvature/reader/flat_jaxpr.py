@@ -89,8 +89,8 @@ class Step:
         }
         results = [atom for atom, place in zip(self.equation.outvars, self.writes, strict=True) if place is not None]
         info = core.DebugInfo(self.name, self.name, None, None)
-        one = core.Jaxpr((), list(arguments), results, [self.equation], self.equation.effects, info)
-        return eval_jaxpr(one, (), *arguments.values())
+        jaxpr = core.Jaxpr((), list(arguments), results, [self.equation], self.equation.effects, info)
+        return eval_jaxpr(jaxpr, (), *arguments.values())
 
     def advance(self, values: Values) -> None:
         """Runs and writes the outputs to their places."""
@@ -192,19 +192,19 @@ class FlatJaxpr:
         return any(self._is(place) for place in reads)
 
     def _step(self, equation: Any, reads: list[Place]) -> dict[core.Var, int]:
-        held = [
+        inputs = [
             None
             if isinstance(atom, core.Literal)
             else (self._held(place) if isinstance(place, core.Literal) else place)
             for atom, place in zip(equation.invars, reads, strict=True)
         ]
-        dependent = any(place in self._dependent for place in held)
+        dependent = any(place in self._dependent for place in inputs)
         writes = [None if isinstance(atom, core.DropVar) else self._place(atom.aval) for atom in equation.outvars]
         if dependent:
             self._dependent.update(place for place in writes if place is not None)
-        if any(place in self._bound for place in held):
+        if any(place in self._bound for place in inputs):
             self._bound.update(place for place in writes if place is not None)
-        step = Step(equation, tuple(held), tuple(writes), dependent)
+        step = Step(equation, tuple(inputs), tuple(writes), dependent)
         self._follow(step, len(self.steps))
         self.steps.append(step)
         return {atom: place for atom, place in zip(equation.outvars, writes, strict=True) if place is not None}

@@ -60,11 +60,11 @@ class GradientMatrix:
 
     def squares(self) -> Params:
         r"""Returns \(\sum_i r_i g_i^2\), the diagonal of \(G^\top G\)."""
-        found = [jnp.zeros_like(leaf) for leaf in self.leaves]
+        totals = [jnp.zeros_like(leaf) for leaf in self.leaves]
         for part in self.parts:
             square = part.form.squares()
-            found[part.leaf] += part.back((square if part.slope is None else square * part.slope)[None])[0]
-        return self.structure.unflatten(found)
+            totals[part.leaf] += part.back((square if part.slope is None else square * part.slope)[None])[0]
+        return self.structure.unflatten(totals)
 
     def gram(self) -> Array:
         r"""Returns \(G G^\top\), `[batch, batch]`."""
@@ -73,10 +73,10 @@ class GradientMatrix:
     def combine(self, coefficients: Array) -> Params:
         r"""Returns \(G^\top C\), leaves `[k, ...]`, for C of shape `[batch, k]`."""
         count = coefficients.shape[1]
-        found = [jnp.zeros((count, *leaf.shape), leaf.dtype) for leaf in self.leaves]
+        combined = [jnp.zeros((count, *leaf.shape), leaf.dtype) for leaf in self.leaves]
         for part in self.parts:
-            found[part.leaf] += part.back(part.form.combine(coefficients))
-        return self.structure.unflatten(found)
+            combined[part.leaf] += part.back(part.form.combine(coefficients))
+        return self.structure.unflatten(combined)
 
     def leading(self, rank: int) -> Params:
         r"""Returns W, leaves `[k, ...]`, with \(W W^\top\) the best approximation of \(G^\top G\) of rank k."""
@@ -135,7 +135,7 @@ def _part(met: LinearisedNetwork, number: int, cotangent: Array, inverse_root: A
     cotangent = cotangent * inverse_root.astype(cotangent.dtype).reshape(-1, *[1] * (cotangent.ndim - 1))
     form, inside, outside = _form(met, number, cotangent)
     value, pull = jax.vjp(lambda leaf: site.through(met.program, leaf, met.held), leaf)
-    back = lambda found: jax.vmap(lambda base: pull(base.astype(value.dtype))[0])(outside(found))
+    back = lambda gradients: jax.vmap(lambda base: pull(base.astype(value.dtype))[0])(outside(gradients))
     slope = site.slope(met.program, leaf, met.held)
     return Part(site.leaf, form, back, None if slope is None else inside(slope[None])[0])
 
@@ -192,9 +192,9 @@ def _convolution(met: LinearisedNetwork, number: int, cotangent: Array) -> tuple
     elements = math.prod(kernel)
 
     def seen(channel: Array) -> Array:  # [batch, n, groups, *space], one input channel of each group
-        found = windows(channel.reshape(batch * n, groups, *channel.shape[3:]), tuple(kernel), space, settings)
-        found = found.reshape(batch, n, groups, elements, -1)
-        return jnp.moveaxis(found, (2, 3), (0, 2)).reshape(groups, batch, elements, -1)
+        patches = windows(channel.reshape(batch * n, groups, *channel.shape[3:]), tuple(kernel), space, settings)
+        patches = patches.reshape(batch, n, groups, elements, -1)
+        return jnp.moveaxis(patches, (2, 3), (0, 2)).reshape(groups, batch, elements, -1)
 
     form = Slabs(seen, jnp.moveaxis(channels, 3, 0), d, elements)
     back = [0, *(1 + sorted(range(len(rhs)), key=lambda axis: rhs[axis])[i] for i in range(len(rhs)))]

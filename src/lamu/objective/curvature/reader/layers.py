@@ -38,19 +38,19 @@ def layers(read: LinearisedNetwork, params: Params, apart: Sequence[int] = ()) -
     # reshaped, with its coordinates in the order of inputs and outputs, or of outputs and inputs. A bias belongs to the
     # kernel if the two are the only entries of a dictionary (`{"bias", "kernel"}` of Flax, `{"bias", "weight"}` of
     # PyTorch and Equinox, or other names), and the bias is the first thing added to the product.
-    found: dict[int, list[int]] = {}
+    sites_of_leaf: dict[int, list[int]] = {}
     for index, site in enumerate(read.sites):
-        found.setdefault(site.leaf, []).append(index)
+        sites_of_leaf.setdefault(site.leaf, []).append(index)
     partner = _pairs(params)
     result = []
-    for leaf, (index, *others) in sorted(found.items()):
+    for leaf, (index, *others) in sorted(sites_of_leaf.items()):
         order = None if others or leaf in apart else _order(read.program, read.sites[index])
         if order is None:
             continue
         bias = partner.get(leaf)
-        joined = bias is not None and bias not in apart and len(found.get(bias, ())) == 1
+        joined = bias is not None and bias not in apart and len(sites_of_leaf.get(bias, ())) == 1
         if joined:
-            joined = _meets(read.program, read.sites[index], read.sites[found[bias][0]])  # pyright: ignore[reportArgumentType]
+            joined = _meets(read.program, read.sites[index], read.sites[sites_of_leaf[bias][0]])  # pyright: ignore[reportArgumentType]
         result.append(Layer(leaf, bias if joined else None, index, order == "outputs"))
     return result
 
@@ -99,12 +99,12 @@ def _grouped(settings: dict[str, Any]) -> bool:
 
 def _pairs(params: Params, by_name: bool = False) -> dict[int, int]:
     """Returns each kernel's bias, if the two are the only entries of a dictionary: by their axes, or by their names."""
-    found: dict[tuple[Any, ...], dict[str, tuple[int, int]]] = {}
+    entries: dict[tuple[Any, ...], dict[str, tuple[int, int]]] = {}
     for index, (path, leaf) in enumerate(jax.tree_util.tree_flatten_with_path(params)[0]):
         if path and isinstance(path[-1], jax.tree_util.DictKey):
-            found.setdefault(tuple(path[:-1]), {})[str(path[-1].key)] = (index, np.ndim(leaf))
+            entries.setdefault(tuple(path[:-1]), {})[str(path[-1].key)] = (index, np.ndim(leaf))
     result = {}
-    for names in found.values():
+    for names in entries.values():
         if set(names) == {"bias", "kernel"}:
             result[names["kernel"][0]] = names["bias"][0]
         elif len(names) == 2 and not by_name:
@@ -165,8 +165,8 @@ def moved(program: FlatJaxpr, numbers: Sequence[int], values: np.ndarray) -> np.
             # None.
             if step.name == "convert_element_type":
                 continue
-            found = _moved_by_numpy(step, values)
-            values = np.asarray(step.run({place: jax.numpy.asarray(values)})[0]) if found is None else found
+            by_numpy = _moved_by_numpy(step, values)
+            values = np.asarray(step.run({place: jax.numpy.asarray(values)})[0]) if by_numpy is None else by_numpy
     return values
 
 

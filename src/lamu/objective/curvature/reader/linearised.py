@@ -83,8 +83,8 @@ class LinearisedNetwork:
             return use(function, chosen, value)
 
         def some(rows: tuple[list[Array], Array]) -> list[Array]:
-            found = jax.vmap(single)(rows)
-            return found if stacked else [leaf.sum(0) for leaf in found]
+            results = jax.vmap(single)(rows)
+            return results if stacked else [leaf.sum(0) for leaf in results]
 
         # Several rows at once are faster on accelerators, but not on CPUs.
         chunk = 1 if jax.default_backend() == "cpu" else 16
@@ -105,35 +105,35 @@ def linearise(
     leaves = [jnp.asarray(leaf) for leaf in leaves]
     rows, layout = jax.tree.flatten(examples)
     rows = [jnp.asarray(row) for row in rows]
-    one = lambda leaves, row: function(structure.unflatten(leaves), layout.unflatten(row))
+    single = lambda leaves, row: function(structure.unflatten(leaves), layout.unflatten(row))
     shape = lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype)
     of_row = [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in rows]
-    program = FlatJaxpr(one, [shape(x) for x in leaves], of_row, jax.tree.leaves(jax.tree.broadcast(read, params)))
-    found, unread = sites(program, loops)
-    avals = [_out(program, site) for site in found]
+    program = FlatJaxpr(single, [shape(x) for x in leaves], of_row, jax.tree.leaves(jax.tree.broadcast(read, params)))
+    uses, unread = sites(program, loops)
+    avals = [_out(program, site) for site in uses]
     extra = [jnp.zeros((rows[0].shape[0], *aval.shape), aval.dtype) for aval in avals]
 
     def run(leaves: list[Array], extra: list[Array]) -> tuple[Array, tuple[list[Values], Values]]:
-        held = program.before(leaves)
+        fixed = program.before(leaves)
 
         def of_one(row: list[Array], extra: list[Array]) -> tuple[Array, list[dict[int, Array]]]:
-            values = {**held, **dict(zip(program.examples, row, strict=True))}
-            reads = perturbed(program, found, values, extra)
+            values = {**fixed, **dict(zip(program.examples, row, strict=True))}
+            reads = perturbed(program, uses, values, extra)
             (result,) = program.results(values)
             return result, reads
 
         outputs, given = jax.vmap(of_one)(rows, extra)
-        return outputs, (given, held)
+        return outputs, (given, fixed)
 
-    outputs, pull, (given, held) = jax.vjp(run, leaves, extra, has_aux=True)
-    return LinearisedNetwork(outputs, pull, program, found, held, given, unread, leaves, rows, one)
+    outputs, pull, (given, fixed) = jax.vjp(run, leaves, extra, has_aux=True)
+    return LinearisedNetwork(outputs, pull, program, uses, fixed, given, unread, leaves, rows, single)
 
 
 def _out(program: FlatJaxpr, site: ParameterUse) -> Any:
     """Returns shape and dtype of a site's output, in a loop over all its iterations."""
     if site.loop is not None:
-        one, length = _out(site.loop.body, site.loop.inner), program.steps[site.step].equation.params["length"]
-        return jax.ShapeDtypeStruct((length, *one.shape), one.dtype)
+        iteration, length = _out(site.loop.body, site.loop.inner), program.steps[site.step].equation.params["length"]
+        return jax.ShapeDtypeStruct((length, *iteration.shape), iteration.dtype)
     (place,) = program.steps[site.step].writes
     assert place is not None
     return program.avals[place]
@@ -171,9 +171,9 @@ def squares_of_outputs(read: LinearisedNetwork, directions: Array) -> list[Array
     def of_all(number: int, cotangents: Array) -> Array:
         if once[number]:
             return jnp.sum(jnp.square(widened(cotangents, dtypes[number])), axis=0)
-        found = read.rule(number, cotangents[0])
-        if isinstance(found, ByRows):
-            return found.over(cotangents)
+        rule = read.rule(number, cotangents[0])
+        if isinstance(rule, ByRows):
+            return rule.over(cotangents)
         parts = [of_site(number, cotangent) for cotangent in cotangents]
         return jnp.sum(jnp.stack(parts), axis=0)
 
@@ -256,5 +256,5 @@ def squares_and_gradient(
 def _weighted_squares(function: Callable[..., Array], chosen: list[Array], weight: Array) -> list[Array]:
     """Returns a row's squared gradients, times its weight; zero for padded rows."""
     squared = lambda leaf: leaf * leaf * weight.astype(leaf.dtype)
-    found = jax.grad(function)(chosen)
-    return [jnp.where(weight == 0, jnp.zeros_like(leaf), squared(leaf)) for leaf in found]
+    gradients = jax.grad(function)(chosen)
+    return [jnp.where(weight == 0, jnp.zeros_like(leaf), squared(leaf)) for leaf in gradients]

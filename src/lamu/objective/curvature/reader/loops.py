@@ -20,19 +20,19 @@ __all__ = ["loop_contribution", "perturbed"]
 
 
 def perturbed(
-    program: FlatJaxpr, found: Sequence[ParameterUse], values: Values, extra: Sequence[Array]
+    program: FlatJaxpr, uses: Sequence[ParameterUse], values: Values, extra: Sequence[Array]
 ) -> list[dict[int, Array]]:
     """Runs the steps that depend on an example, with a term added to the output of each use."""
-    at: dict[int, list[int]] = {}
-    for index, site in enumerate(found):
-        at.setdefault(site.step, []).append(index)
-    reads: list[dict[int, Array]] = [{} for _ in found]
+    sites_at_step: dict[int, list[int]] = {}
+    for index, site in enumerate(uses):
+        sites_at_step.setdefault(site.step, []).append(index)
+    reads: list[dict[int, Array]] = [{} for _ in uses]
     for number, step in enumerate(program.steps):
-        here = at.get(number, [])
+        here = sites_at_step.get(number, [])
         if not step.dependent:
             continue
-        if here and found[here[0]].loop is not None:
-            seen = _loop(program, [found[i] for i in here], values, [extra[i] for i in here])
+        if here and uses[here[0]].loop is not None:
+            seen = _loop(program, [uses[i] for i in here], values, [extra[i] for i in here])
             for index, read in zip(here, seen, strict=True):
                 reads[index] = read
             continue
@@ -40,15 +40,15 @@ def perturbed(
         for index in here:
             (out,) = step.writes
             values[out] = values[out] + extra[index]
-    for site, read in zip(found, reads, strict=True):
+    for site, read in zip(uses, reads, strict=True):
         if site.loop is None:
             read.update({place: values[place] for place in site.given if program.depends(place)})
     return reads
 
 
-def _loop(program: FlatJaxpr, found: list[ParameterUse], values: Values, extra: list[Array]) -> list[dict[int, Array]]:
+def _loop(program: FlatJaxpr, uses: list[ParameterUse], values: Values, extra: list[Array]) -> list[dict[int, Array]]:
     """Runs a `scan` with terms `[time, ...]` added in its body; returns the inputs of the sites, `[time, ...]`."""
-    step, body, inner = program.steps[found[0].step], found[0].loop.body, [site.loop.inner for site in found]
+    step, body, inner = program.steps[uses[0].step], uses[0].loop.body, [site.loop.inner for site in uses]
     settings = step.equation.params
     # Inputs that are literals have no place.
     inputs = [
@@ -56,7 +56,7 @@ def _loop(program: FlatJaxpr, found: list[ParameterUse], values: Values, extra: 
         for atom, place in zip(step.equation.invars, step.reads, strict=True)
     ]
     count, carries = settings["num_consts"], settings["num_carry"]
-    entering = found[0].loop.entering
+    entering = uses[0].loop.entering
 
     def iteration(carry: list[Array], slices: tuple[list[Array], list[Array]]) -> tuple[list[Array], PyTree]:
         sequence, terms = slices
@@ -79,19 +79,19 @@ def _loop(program: FlatJaxpr, found: list[ParameterUse], values: Values, extra: 
 
 
 def loop_contribution(
-    program: FlatJaxpr, site: ParameterUse, base: Array, held: Values, rows: dict[int, Array], cotangent: Array
+    program: FlatJaxpr, site: ParameterUse, base: Array, fixed: Values, rows: dict[int, Array], cotangent: Array
 ) -> Rule:
     """Chooses the rule for a site in a loop; the arguments are those of `contribution`, with an axis of time."""
     loop = site.loop
     body, inner = loop.body, loop.inner
-    whole = not (site.spread or inner.single or inner.spread)
-    if loop.stacked and whole and body.steps[inner.step].name == "dot_general":
+    unmoved = not (site.spread or inner.single or inner.spread)
+    if loop.stacked and unmoved and body.steps[inner.step].name == "dot_general":
         return _repeated(body, inner, base, rows, cotangent)
 
     base = base.astype(program.avals[site.base].dtype)
 
     def enters(base: Array) -> Array:
-        values = {**held, site.base: base}
+        values = {**fixed, site.base: base}
         for number in site.spread:
             program.steps[number].advance(values)
         return values[loop.entry]

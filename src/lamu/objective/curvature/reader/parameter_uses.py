@@ -33,13 +33,13 @@ def windows(images: Array, kernel: tuple[int, ...], outputs: tuple[int, ...], se
     ]
     padded = jax.lax.pad(images, jnp.zeros((), images.dtype), [(0, 0, 0), (0, 0, 0), *around])
     strides, gaps = settings["window_strides"], settings["rhs_dilation"]
-    found = []
+    parts = []
     for offset in itertools.product(*map(range, kernel)):
         start = [o * gap for o, gap in zip(offset, gaps, strict=True)]
         end = [s + (size - 1) * stride + 1 for s, size, stride in zip(start, outputs, strides, strict=True)]
         part = jax.lax.slice(padded, (0, 0, *start), (*images.shape[:2], *end), (1, 1, *strides))
-        found.append(part.reshape(*images.shape[:2], -1))
-    return jnp.stack(found, axis=2)
+        parts.append(part.reshape(*images.shape[:2], -1))
+    return jnp.stack(parts, axis=2)
 
 
 def product_axes(step: Step) -> tuple[list[str], str, str, list[str]]:
@@ -57,9 +57,9 @@ def product_axes(step: Step) -> tuple[list[str], str, str, list[str]]:
     return sides, shared[0], shared[1], free
 
 
-def of_rows(rows: dict[int, Array], held: Values, place: int, batch: int) -> Array:
+def of_rows(rows: dict[int, Array], fixed: Values, place: int, batch: int) -> Array:
     """Returns the values at a place for every example, broadcast where they are the same for all."""
-    return rows[place] if place in rows else jnp.broadcast_to(held[place], (batch, *held[place].shape))
+    return rows[place] if place in rows else jnp.broadcast_to(fixed[place], (batch, *fixed[place].shape))
 
 
 def lookups(step: Step, rows: dict[int, Array], table: Array, cotangent: Array) -> tuple[Array, Array]:
@@ -110,9 +110,9 @@ class ParameterUse:
     given: tuple[int, ...] = static()  # the places of the other inputs; in a loop, places of its body
     loop: Any = static(default=None)  # the `Loop`, where the equation is a loop; else None
 
-    def through(self, program: FlatJaxpr, leaf: Array, held: Values) -> Array:
+    def through(self, program: FlatJaxpr, leaf: Array, fixed: Values) -> Array:
         """Returns p of a leaf."""
-        values = {**held, program.leaves[self.leaf]: leaf}
+        values = {**fixed, program.leaves[self.leaf]: leaf}
         moves = self._only_moves(program)
         for number in self.single:
             step = program.steps[number]
@@ -141,9 +141,9 @@ class ParameterUse:
         table = step.name == "gather" and position == 0 and step.reads[1] in rows
         return "lookup" if table and is_lookup(step.equation.params, program.avals[self.base].shape, output) else ""
 
-    def gradient(self, program: FlatJaxpr, base: Array, held: Values, rows: dict[int, Array]) -> Callable[..., Array]:
+    def gradient(self, program: FlatJaxpr, base: Array, fixed: Values, rows: dict[int, Array]) -> Callable[..., Array]:
         """Returns the function from the site's inputs of one row, and a cotangent, to the gradient in p's value."""
-        given = {place: held[place] for place in self.given if place not in rows}
+        given = {place: fixed[place] for place in self.given if place not in rows}
 
         def of_row(row: tuple[dict[int, Array], Array]) -> Array:
             inputs, cotangent = row
@@ -152,19 +152,19 @@ class ParameterUse:
 
         return of_row
 
-    def slope(self, program: FlatJaxpr, leaf: Array, held: Values) -> Array | None:
+    def slope(self, program: FlatJaxpr, leaf: Array, fixed: Values) -> Array | None:
         """Returns p′, element by element, in the shape of p's value; None where p only moves elements."""
         if self._only_moves(program):
             return None
-        through = lambda leaf: self.through(program, leaf, held)
+        through = lambda leaf: self.through(program, leaf, fixed)
         return widened(jax.jvp(through, (leaf,), (jnp.ones_like(leaf),))[1], leaf.dtype)
 
     def _only_moves(self, program: FlatJaxpr) -> bool:
         return all(program.steps[number].name in MOVES for number in self.single)
 
-    def pull(self, program: FlatJaxpr, gradient: Array, leaf: Array, held: Values) -> Array:
+    def pull(self, program: FlatJaxpr, gradient: Array, leaf: Array, fixed: Values) -> Array:
         """Returns a gradient with respect to the leaf, from that with respect to p's value."""
-        value, pull = jax.vjp(lambda leaf: self.through(program, leaf, held), leaf)
+        value, pull = jax.vjp(lambda leaf: self.through(program, leaf, fixed), leaf)
         return pull(gradient.astype(value.dtype))[0]
 
 
@@ -209,12 +209,12 @@ def sites(program: FlatJaxpr, loops: bool = False) -> tuple[list[ParameterUse], 
     for output in program.outputs:
         if isinstance(output, int) and output in program.views:
             reasons.setdefault(program.views[output][0], "is a result itself")
-    for leaf, found in uses.items():
+    for leaf, own in uses.items():
         # The square of a sum has no cross terms only if no element is in two of its terms.
-        found[:] = [there for there in found if there]
-        if len(found) > 1 and not _apart(program.steps, [there[0] for there in found]):
-            reasons.setdefault(leaf, f"is used {len(found)} times")
-    read = [site for leaf, found in sorted(uses.items()) if leaf not in reasons for there in found for site in there]
+        own[:] = [there for there in own if there]
+        if len(own) > 1 and not _apart(program.steps, [there[0] for there in own]):
+            reasons.setdefault(leaf, f"is used {len(own)} times")
+    read = [site for leaf, own in sorted(uses.items()) if leaf not in reasons for there in own for site in there]
     return read, reasons
 
 
@@ -223,8 +223,8 @@ def _in_loop(program: FlatJaxpr, number: int, seats: list[int]) -> Values:
     step = program.steps[number]
     settings = step.equation.params
     constants, first = settings["num_consts"], settings["num_consts"] + settings["num_carry"]
-    found: Values = {seat: "is carried" for seat in seats if constants <= seat < first}
-    entering = [seat for seat in seats if seat not in found]
+    outcome: Values = {seat: "is carried" for seat in seats if constants <= seat < first}
+    entering = [seat for seat in seats if seat not in outcome]
     body = FlatJaxpr(*_body(settings["jaxpr"], entering))
     inner, reasons = sites(body)
     for index, seat in enumerate(entering):
@@ -232,8 +232,8 @@ def _in_loop(program: FlatJaxpr, number: int, seats: list[int]) -> Values:
         outer = _site(program, number, seat, place)
         loop = lambda site, place=place, seat=seat: Loop(body, site, tuple(entering), place, seat >= first)
         there = [replace(outer, given=site.given, loop=loop(site)) for site in inner if site.leaf == index]
-        found[seat] = reasons.get(index, there)
-    return found
+        outcome[seat] = reasons.get(index, there)
+    return outcome
 
 
 def _body(closed: Any, entering: list[int]) -> tuple[Any, list[Any], list[Any]]:
@@ -255,8 +255,8 @@ def _site(program: FlatJaxpr, number: int, position: int, place: int) -> Paramet
     cut = next(grown, len(chain))
     single, spread = chain[:cut], chain[cut:]
     base = _out(program.steps[single[-1]]) if single else program.leaves[leaf]
-    made = {base, *(_out(program.steps[n]) for n in spread)}
-    reads = [r for n in (*spread, number) for r in program.steps[n].reads if r is not None and r not in made]
+    computed = {base, *(_out(program.steps[n]) for n in spread)}
+    reads = [r for n in (*spread, number) for r in program.steps[n].reads if r is not None and r not in computed]
     return ParameterUse(leaf, number, position, single, spread, base, tuple(dict.fromkeys(reads)))
 
 
@@ -266,17 +266,17 @@ def _out(step: Step) -> int:
     return place
 
 
-def _apart(steps: list[Step], found: list[ParameterUse]) -> bool:
+def _apart(steps: list[Step], uses: list[ParameterUse]) -> bool:
     """Whether the views of a leaf start with slices that share no element."""
-    first = [steps[site.single[0]] for site in found if site.single]
-    if len(first) < len(found) or any(step.name != "slice" for step in first):
+    first = [steps[site.single[0]] for site in uses if site.single]
+    if len(first) < len(uses) or any(step.name != "slice" for step in first):
         return False
     boxes = [
         tuple(zip(*(step.equation.params[f"{end}_indices"] for end in ("start", "limit")), strict=True))
         for step in first
     ]
-    meet = lambda one, other: all(a < d and c < b for (a, b), (c, d) in zip(one, other, strict=True))
-    return not any(meet(one, other) for one, other in itertools.combinations(boxes, 2))
+    meet = lambda box, other: all(a < d and c < b for (a, b), (c, d) in zip(box, other, strict=True))
+    return not any(meet(box, other) for box, other in itertools.combinations(boxes, 2))
 
 
 def _rounds(step: Step) -> bool:

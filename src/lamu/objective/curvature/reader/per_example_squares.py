@@ -66,8 +66,8 @@ class Stacked:
 
     def combine(self, coefficients: Array) -> Array:
         """Returns combinations of rows."""
-        found = jnp.matmul(coefficients.T.astype(self.rows.dtype), _flat(self.rows), precision=_EXACT)
-        return found.reshape(-1, *self.rows.shape[1:])
+        combined = jnp.matmul(coefficients.T.astype(self.rows.dtype), _flat(self.rows), precision=_EXACT)
+        return combined.reshape(-1, *self.rows.shape[1:])
 
 
 @record
@@ -88,14 +88,14 @@ class Outer:
         """Returns the inner products."""
         if slope is not None:
             return Slabs.of(self.a[..., None], self.d[..., None]).gram(slope)
-        one, other = (jnp.einsum("gbi,gci->gbc", x, x, precision=_EXACT) for x in (self.a, self.d))
-        return jnp.sum(one * other, axis=0)
+        inputs, other = (jnp.einsum("gbi,gci->gbc", x, x, precision=_EXACT) for x in (self.a, self.d))
+        return jnp.sum(inputs * other, axis=0)
 
     def combine(self, coefficients: Array) -> Array:
         """Returns combinations of rows."""
         c = coefficients.astype(self.d.dtype)
-        one = lambda k: jnp.einsum("gbi,gbo->gio", self.a, self.d * c[None, :, k, None])
-        return jnp.stack([one(k) for k in range(c.shape[1])])
+        column = lambda k: jnp.einsum("gbi,gbo->gio", self.a, self.d * c[None, :, k, None])
+        return jnp.stack([column(k) for k in range(c.shape[1])])
 
 
 @dataclass(frozen=True)
@@ -112,9 +112,9 @@ class Slabs:
         """Returns the form for an array of all inputs, `[groups, batch, inputs, positions]`."""
         groups, batch, inputs, positions = a.shape
         most = max(1, _SLAB // max(1, groups * batch * d.shape[2]))
-        held = max(size for size in range(1, inputs + 1) if inputs % size == 0 and size <= most)
-        pieces = a.reshape(groups, batch, inputs // held, held, positions).transpose(2, 0, 1, 3, 4)
-        return cls(lambda piece: piece, pieces, d, held)
+        slab = max(size for size in range(1, inputs + 1) if inputs % size == 0 and size <= most)
+        pieces = a.reshape(groups, batch, inputs // slab, slab, positions).transpose(2, 0, 1, 3, 4)
+        return cls(lambda piece: piece, pieces, d, slab)
 
     def squares(self) -> Array:
         """Returns the sum of the squares."""
@@ -145,9 +145,9 @@ class Slabs:
         k, groups, inputs, outputs = directions.shape
         return directions.reshape(k, groups, inputs // self.held, self.held, outputs).transpose(2, 0, 1, 3, 4)
 
-    def _joined(self, found: Array) -> Array:
-        n, k, groups, _, outputs = found.shape
-        return found.transpose(1, 2, 0, 3, 4).reshape(k, groups, n * self.held, outputs)
+    def _joined(self, combined: Array) -> Array:
+        n, k, groups, _, outputs = combined.shape
+        return combined.transpose(1, 2, 0, 3, 4).reshape(k, groups, n * self.held, outputs)
 
     def _total(self, part: Callable[..., Array], pieces: PyTree) -> Array:
         shape = jax.eval_shape(part, jax.tree.map(lambda leaf: leaf[0], pieces))
@@ -166,7 +166,7 @@ class Looked:
     @classmethod
     def of(cls, which: Array, cotangents: Array, count: int) -> Looked:
         """Returns the form, from the indices of the rows and the cotangents of every reading."""
-        received = jax.lax.map(lambda one: merged(*one), (which, cotangents))
+        received = jax.lax.map(lambda pair: merged(*pair), (which, cotangents))
         return cls(which, received.astype(cotangents.dtype), count)
 
     def squares(self) -> Array:
@@ -178,8 +178,8 @@ class Looked:
         rows = self.received if slope is None else self.received * self._at(slope)
         rows = rows.reshape(*rows.shape[:2], -1)
 
-        def against_all(one: tuple[Array, Array]) -> Array:
-            which, row = one
+        def against_all(own: tuple[Array, Array]) -> Array:
+            which, row = own
             same = (which[:, None, None] == self.which[None]).astype(row.dtype)
             return jnp.sum(same * jnp.einsum("tw,bsw->tbs", row, rows, precision=_EXACT), axis=(0, 2))
 
@@ -188,8 +188,8 @@ class Looked:
     def combine(self, coefficients: Array) -> Array:
         """Returns combinations of rows."""
         ones = [1] * (self.received.ndim - 1)
-        one = lambda c: self._scattered(self.received * c.astype(self.received.dtype).reshape(-1, *ones))
-        return jax.lax.map(one, coefficients.T)
+        combination = lambda c: self._scattered(self.received * c.astype(self.received.dtype).reshape(-1, *ones))
+        return jax.lax.map(combination, coefficients.T)
 
     def _at(self, table: Array) -> Array:
         return jnp.take(table, self.which, axis=0, mode="fill", fill_value=0)
@@ -224,19 +224,19 @@ HELD = 2**16
 
 
 def contribution(
-    program: FlatJaxpr, site: ParameterUse, base: Array, held: Values, rows: dict[int, Array], cotangent: Array
+    program: FlatJaxpr, site: ParameterUse, base: Array, fixed: Values, rows: dict[int, Array], cotangent: Array
 ) -> Rule:
     """Chooses the rule for a site."""
     step = program.steps[site.step]
     rule = _RULES.get(site.kind(program, rows, cotangent.shape[1:]))
     if rule is not None:
-        return rule(program, site, base, held, rows, cotangent)
+        return rule(program, site, base, fixed, rows, cotangent)
     if _is_summand(step.name, site, base, cotangent.shape[1:]):
         return _summand(base, cotangent)
     # The gradient of a summand or factor is not larger than the cotangent, which is in memory already.
     chunk = None if step.name in SMALL else chunk_of(base.size)
     as_read = base.astype(program.avals[site.base].dtype)
-    return ByRows(jax.vmap(site.gradient(program, as_read, held, rows)), (rows, cotangent), chunk)
+    return ByRows(jax.vmap(site.gradient(program, as_read, fixed, rows)), (rows, cotangent), chunk)
 
 
 def meets_once(program: FlatJaxpr, site: ParameterUse, base: Array, output: tuple[int, ...]) -> bool:
@@ -255,10 +255,10 @@ def _is_summand(name: str, site: ParameterUse, base: Array, output: tuple[int, .
 
 
 def _dense(
-    program: FlatJaxpr, site: ParameterUse, base: Array, held: Values, rows: dict[int, Array], cotangent: Array
+    program: FlatJaxpr, site: ParameterUse, base: Array, fixed: Values, rows: dict[int, Array], cotangent: Array
 ) -> Rule:
     step, other = program.steps[site.step], 1 - site.position
-    a = of_rows(rows, held, step.reads[other], cotangent.shape[0])
+    a = of_rows(rows, fixed, step.reads[other], cotangent.shape[0])
     dtype = jnp.result_type(base.dtype)
     names, batched, _, free = product_axes(step)
     left, right, view = "Z" + names[other], "Z" + batched + free[0] + free[1], names[site.position]
@@ -298,12 +298,12 @@ def _summand(base: Array, cotangent: Array) -> Rule:
 
 
 def _convolution(
-    program: FlatJaxpr, site: ParameterUse, base: Array, held: Values, rows: dict[int, Array], cotangent: Array
+    program: FlatJaxpr, site: ParameterUse, base: Array, fixed: Values, rows: dict[int, Array], cotangent: Array
 ) -> Rule:
     step = program.steps[site.step]
     settings = step.equation.params
     lhs, rhs, out = settings["dimension_numbers"]
-    a = of_rows(rows, held, step.reads[0], cotangent.shape[0])
+    a = of_rows(rows, fixed, step.reads[0], cotangent.shape[0])
     batch, groups = cotangent.shape[0], settings["feature_group_count"]
     shape = [base.shape[axis] for axis in rhs]  # [out, in a group, *space]
 
@@ -326,15 +326,15 @@ def _convolution(
 
 
 def _lookup(
-    program: FlatJaxpr, site: ParameterUse, base: Array, held: Values, rows: dict[int, Array], cotangent: Array
+    program: FlatJaxpr, site: ParameterUse, base: Array, fixed: Values, rows: dict[int, Array], cotangent: Array
 ) -> Rule:
     step, width = program.steps[site.step], base.shape[1:]
     which, received = lookups(step, rows, base, cotangent)
     size = which.shape[1] * (which.shape[1] + math.prod(width))
-    found = in_chunks(lambda row: jax.vmap(merged)(*row), (which, received), chunk_of(size), stacked=True)
+    gradients = in_chunks(lambda row: jax.vmap(merged)(*row), (which, received), chunk_of(size), stacked=True)
 
     def alone(inverse: Array) -> tuple[Array, None]:
-        square = found * found * _rows(inverse.astype(found.dtype), found)
+        square = gradients * gradients * _rows(inverse.astype(gradients.dtype), gradients)
         return jnp.zeros_like(base).at[which.reshape(-1)].add(square.reshape(-1, *width), mode="drop"), None
 
     return alone
@@ -356,8 +356,8 @@ class ByRows:
         """Returns S and G."""
 
         def sums(row: PyTree) -> tuple[Array, Array]:
-            found = widened(self.gradients(row[0]))
-            return (found * found * _rows(row[1].astype(found.dtype), found)).sum(0), found.sum(0)
+            gradients = widened(self.gradients(row[0]))
+            return (gradients * gradients * _rows(row[1].astype(gradients.dtype), gradients)).sum(0), gradients.sum(0)
 
         return in_chunks(sums, (self.rows, inverse), inverse.shape[0] if self.chunk is None else self.chunk)
 
@@ -367,8 +367,8 @@ class ByRows:
         several, cotangents = cotangents.shape[0], cotangents.astype(self.rows[1].dtype)
 
         def sums(row: tuple[PyTree, Array]) -> Array:
-            found = widened(jax.vmap(lambda d: self.gradients((row[0], d)), in_axes=1)(row[1]))
-            return jnp.sum(found * found, axis=(0, 1))
+            gradients = widened(jax.vmap(lambda d: self.gradients((row[0], d)), in_axes=1)(row[1]))
+            return jnp.sum(gradients * gradients, axis=(0, 1))
 
         chunk = cotangents.shape[1] if self.chunk is None else max(self.chunk // several, 1)
         return in_chunks(sums, (self.rows[0], jnp.moveaxis(cotangents, 0, 1)), chunk)
@@ -391,8 +391,8 @@ def in_chunks(function: Callable[..., PyTree], rows: PyTree, chunk: int, stacked
 
     pieces = jax.tree.map(split, rows)
     if stacked:
-        whole = jax.lax.map(function, pieces)
-        return jax.tree.map(lambda leaf: leaf.reshape(count * chunk, *leaf.shape[2:])[:batch], whole)
+        results = jax.lax.map(function, pieces)
+        return jax.tree.map(lambda leaf: leaf.reshape(count * chunk, *leaf.shape[2:])[:batch], results)
     shapes = jax.eval_shape(function, jax.tree.map(lambda leaf: leaf[0], pieces))
     zero = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
     step = lambda total, piece: (jax.tree.map(jnp.add, total, function(piece)), None)
