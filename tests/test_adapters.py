@@ -301,7 +301,7 @@ def test_a_module_is_first_asked_for_inside_of_a_trace() -> None:
 
 
 def test_mistakes_say_what_to_do() -> None:
-    with pytest.raises(TypeError, match=r"the class LinenNoisy is no Linen module; give an instance"):
+    with pytest.raises(TypeError, match=r"the class LinenNoisy is not a Linen module; give an instance"):
         Linen(LinenNoisy)
     with pytest.raises(TypeError, match=r"collections batch_stats, and 'params' is not among them"):
         Linen(LinenMixed(), variables={"batch_stats": {}})
@@ -311,14 +311,14 @@ def test_mistakes_say_what_to_do() -> None:
         NNX(lambda rngs: 3)
     with pytest.raises(TypeError, match=r"make=3 cannot be called"):
         NNX(3)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match=r"is no NNX module; give the trained module"):
+    with pytest.raises(TypeError, match=r"is not an NNX module; give the trained module"):
         NNX.of(LinenNoisy())
     linear = eqx.nn.Linear(3, 1, key=jax.random.key(0))
     with pytest.raises(TypeError, match=r"Linear is made already.*Equinox\.of\(module\)"):
         Equinox(linear)
     with pytest.raises(TypeError, match=r"make=3 cannot be called"):
         Equinox(3)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match=r"3 is no Equinox module"):
+    with pytest.raises(TypeError, match=r"3 is not an Equinox module"):
         Equinox.of(3)
     with pytest.raises(ValueError, match="'nowhere'"):
         Equinox(lambda key: eqx.nn.Linear(3, 1, key=key), head="nowhere")

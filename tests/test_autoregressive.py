@@ -83,7 +83,7 @@ def test_training_finds_a_dependence_between_positions() -> None:
 def test_what_cannot_be() -> None:
     with pytest.raises(ValueError, match="no hidden layer"):
         MADE(())
-    with pytest.raises(ValueError, match="2 outputs, which is no multiple; give the data as inputs and as targets"):
+    with pytest.raises(ValueError, match="2 outputs, which is not a multiple; give the data as inputs and as targets"):
         MADE((4,)).init(jax.random.key(0), jnp.zeros((1, 3)), 2)
     with pytest.raises(ValueError, match="a whole number from 1"):
         NADE(0)

@@ -365,7 +365,7 @@ def test_posteriors_are_saved_and_line_searches_run(tmp_path: Any) -> None:
 
 def test_bad_arguments_are_refused() -> None:
     for words, options in (
-        ("no optax optimiser", {"optimizer": 3}),
+        ("not an optax optimiser", {"optimizer": 3}),
         ("estimator=3", {"estimator": 3}),
         ("divergence=0.5", {"divergence": 0.5}),
         ("base_distribution=", {"base_distribution": StandardNormal}),

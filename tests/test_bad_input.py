@@ -122,7 +122,7 @@ def test_a_network_that_is_none(network):
 def test_a_number_of_classes_that_is_none(classes):
     likelihood = object.__new__(lamu.likelihoods.Categorical)  # its constructor is checked by types in tests
     object.__setattr__(likelihood, "classes", classes)
-    with pytest.raises(TypeError, match=r"Categorical\(.*\) is no number of classes; give a whole number"):
+    with pytest.raises(TypeError, match=r"Categorical\(.*\) is not a number of classes; give a whole number"):
         likelihood.__post_init__()
 
 
@@ -144,11 +144,11 @@ def test_what_is_no_model_or_no_algorithm(learn):
     x, y = np.ones((4, 2)), np.arange(4) % 2
     network, likelihood = lamu.networks.Linear(), lamu.likelihoods.Bernoulli()
     model = lamu.Model(network, likelihood)
-    with pytest.raises(TypeError, match="algorithm='ivon' is no algorithm"):
+    with pytest.raises(TypeError, match="algorithm='ivon' is not an algorithm"):
         learn(model, (x, y), "ivon", epochs=1)
     with pytest.raises(TypeError, match=re.escape("algorithm=ivon is a function; call it, ivon(), for an algorithm")):
         learn(model, (x, y), lamu.algorithms.ivon, epochs=1)
-    with pytest.raises(TypeError, match=r"model=Linear.* is no model; give lamu.Model\(network, likelihood\)"):
+    with pytest.raises(TypeError, match=r"model=Linear.* is not a model; give lamu.Model\(network, likelihood\)"):
         learn(network, (x, y), lamu.algorithms.ivon(), epochs=1)
 
 
@@ -174,7 +174,7 @@ def test_targets_are_finite_before_they_are_scaled():
 
 
 def test_a_quantile_has_one_probability():
-    with pytest.raises(TypeError, match=r"\[0.1, 0.5\] is no number; ask for one probability at a time"):
+    with pytest.raises(TypeError, match=r"\[0.1, 0.5\] is not a number; ask for one probability at a time"):
         _probability([0.1, 0.5])
 
 

@@ -151,13 +151,13 @@ def test_images_have_the_class_of_their_folder(tmp_path: Path) -> None:
 
 
 def test_folders_that_are_none_are_said(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is no folder; give one that has a folder of images for each class"):
+    with pytest.raises(DataError, match="is not a folder; give one that has a folder of images for each class"):
         image_folder(tmp_path / "none")
     (tmp_path / "a").mkdir()
     with pytest.raises(DataError, match="has no folders of images"):
         image_folder(tmp_path)
     (tmp_path / "a" / "0.png").write_bytes(b"no image")
-    with pytest.raises(DataError, match=r"0\.png' is no image that can be read"):
+    with pytest.raises(DataError, match=r"0\.png' is not a readable image"):
         image_folder(tmp_path)
 
 

@@ -98,12 +98,12 @@ def test_exact_scales_beside_gradients_are_where_messages_alone_end() -> None:
 def test_what_blocks_refuse() -> None:
     for algorithms, words in (
         ({}, "has no algorithm"),
-        ({"*": vmp()}, "no step on a minibatch"),
-        ({"*": lamu.algorithms.deep_ensemble()}, "no step on a minibatch"),
+        ({"*": vmp()}, "not a step on a minibatch"),
+        ({"*": lamu.algorithms.deep_ensemble()}, "not a step on a minibatch"),
     ):
         with pytest.raises(ValueError, match=words):
             blocks(algorithms)
-    with pytest.raises(TypeError, match="'adam' is no algorithm"):
+    with pytest.raises(TypeError, match="'adam' is not an algorithm"):
         blocks({"*": "adam"})
     for table, words in (
         ({"layers/0/*": adam()}, "no pattern matches the leaf 'layers/1/bias'"),

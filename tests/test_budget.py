@@ -20,11 +20,11 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_760, 74_000),
+    "lines": (101_762, 74_000),
     "files": (409, 330),
-    "lines of code": (49_801, 36_000),
-    "lines of code, core": (33_284, 25_000),
-    "lines of code, graphs": (7_824, 6_000),
+    "lines of code": (49_803, 36_000),
+    "lines of code, core": (33_285, 25_000),
+    "lines of code, graphs": (7_825, 6_000),
     "lines of code, tables": (8_693, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.490, 0.5),

@@ -184,7 +184,10 @@ def test_markov_chain_is_the_sum_over_all_sequences(cls: type[MarkovChain]) -> N
         ),
         (lambda: GaussianChain(jnp.zeros((1, 1)), jnp.zeros((0, 1, 1)), jnp.ones((1, 1, 1)), length=2), "length 2"),
         (lambda: MarkovChain(jnp.zeros(3), jnp.zeros((4, 2, 2))), r"3 categories .* \(2, 2\)"),
-        (lambda: MarkovChain(jnp.zeros(3), jnp.zeros((4, 3, 3)), length=jnp.array(0)), "length 0 is no whole number"),
+        (
+            lambda: MarkovChain(jnp.zeros(3), jnp.zeros((4, 3, 3)), length=jnp.array(0)),
+            "length 0 is not a whole number",
+        ),
     ],
 )
 def test_what_is_no_chain_is_refused(make, words: str) -> None:

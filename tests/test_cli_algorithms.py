@@ -97,7 +97,7 @@ def test_a_memory_that_is_too_small_names_the_option(lamu):
     assert ran.code == 2
     assert "or give --max-memory '" in ran.err
     assert "max_memory=" not in ran.err
-    assert_refused(lamu("fit", "iris", "--max-memory", "much", "--out", "run"), "--max-memory 'much' is no size")
+    assert_refused(lamu("fit", "iris", "--max-memory", "much", "--out", "run"), "--max-memory 'much' is not a size")
 
 
 @pytest.mark.stress

@@ -58,10 +58,10 @@ def test_a_file_for_compare_has_lists_and_tables(lamu, asked, tmp_path):
 @pytest.mark.parametrize(
     ("content", "parts"),
     [
-        ("epoch = 3", ["'epoch'", "no option of `lamu fit`", "did you mean 'epochs'?"]),
-        ("splits = 3", ["'splits'", "no option of `lamu fit`"]),
-        ('config = "a.toml"', ["'config'", "no option"]),
-        ("epochs = ", ["is no TOML", "seed = 1"]),
+        ("epoch = 3", ["'epoch'", "not an option of `lamu fit`", "did you mean 'epochs'?"]),
+        ("splits = 3", ["'splits'", "not an option of `lamu fit`"]),
+        ('config = "a.toml"', ["'config'", "not an option"]),
+        ("epochs = ", ["is not TOML", "seed = 1"]),
         ('epochs = "many"', ["--epochs", "'many'"]),
         ("[epochs]\nfirst = 1", ["a table [epochs]", "epochs = ..."]),
     ],

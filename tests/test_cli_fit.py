@@ -277,7 +277,7 @@ def test_force_never_touches_what_is_no_run(lamu, tmp_path, kind):
         out = "link"
     elif kind == "config":
         (tmp_path / "precious" / "config.json").write_text('{"format": 2}')
-    assert_refused(lamu("fit", "iris", "--out", out, "--force", *QUICK), f"'{out}' is no folder", "--force")
+    assert_refused(lamu("fit", "iris", "--out", out, "--force", *QUICK), f"'{out}' is not a folder", "--force")
     assert (tmp_path / "precious" / "thesis.tex").read_text() == "mine"
 
 

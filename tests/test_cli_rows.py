@@ -105,7 +105,7 @@ def test_what_cannot_be(fitted, lamu) -> None:
     for words, told in {
         ("table.csv", "--model", "gmn"): "did you mean 'gmm'?",
         ("table.csv", "--model", "fa", "--target", "mass"): "--target is for a target, and --model fa has none",
-        ("table.csv", "--model", "fa", "--set", "components=2"): "--set components is no setting of --model fa",
+        ("table.csv", "--model", "fa", "--set", "components=2"): "--set components is not a setting of --model fa",
         ("table.csv", "--model", "fa", "--set", "factors=0"): "give a whole number from 1",
         ("table.csv", "--model", "lda"): "every value of it is a whole number from 0",
         ("words.csv", "--model", "lda"): "the column 'word' holds words such as 'a'",

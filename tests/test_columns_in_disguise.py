@@ -140,7 +140,7 @@ def test_a_frame_is_read_as_a_file_is(tmp_path):
         assert (found.encoding, found.notes) == (from_file.encoding, from_file.notes)
         np.testing.assert_array_equal(found.x, from_file.x)
         np.testing.assert_array_equal(table.match(each, found.encoding).x, found.x)
-    with pytest.raises(DataError, match=r"3 is no table; give a \.csv"):
+    with pytest.raises(DataError, match=r"3 is not a table; give a \.csv"):
         table.read(3, "y")
 
 

@@ -108,7 +108,7 @@ def test_what_cannot_be() -> None:
     table = planted()
     with pytest.raises(DataError, match="'visits' has -1, and every value of it is a whole number from 0"):
         Columns.of(table).rows(table.assign(visits=-1))
-    with pytest.raises(DataError, match="holds words such as 'low', which are no number"):
+    with pytest.raises(DataError, match="holds words such as 'low', which are not a number"):
         Columns.of(table, {"ward": "number"})
     with pytest.raises(DataError, match="has one value in the rows"):
         Columns.of(table.assign(same=3.5))

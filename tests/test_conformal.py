@@ -77,7 +77,7 @@ def test_what_cannot_be_promised_is_one_sentence() -> None:
     few = conformal(regression(np.zeros(5), np.ones(5)), np.arange(5.0))
     with pytest.raises(ValueError, match=r"5 rows cannot promise 0\.9; calibrate on at least 9"):
         few.interval(regression(np.zeros(1), np.ones(1)), 0.9)
-    with pytest.raises(ValueError, match=r"1\.2 is no probability"):
+    with pytest.raises(ValueError, match=r"1\.2 is not a probability"):
         few.reach(1.2)
     with pytest.raises(TypeError, match="prediction_set"):
         few.interval(classes(np.ones((1, 2)) / 2))

@@ -137,7 +137,7 @@ def test_a_density_with_constraints_has_its_paths_where_the_chains_move() -> Non
     assert np.all(along_sigma.between > 0.1)
     np.testing.assert_array_equal(along_log.between, 0.0)
     np.testing.assert_allclose(along_log.profiles[0, -1], 0.5 * np.log([2.5, np.sqrt(2.5 * 35), 35]) ** 2)
-    with pytest.raises(TypeError, match="is no density"):
+    with pytest.raises(TypeError, match="is not a density"):
         barriers(posterior, model=lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(1.0)))
 
 
@@ -200,17 +200,17 @@ def test_mistakes_say_what_to_do() -> None:
     model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(1.0))
     stated = Posterior(MODES, Ensemble(Point({"network": jnp.zeros(2)})), {"mean": jnp.zeros(2)}, Sampled(), None)
     for words, call in (
-        ("points=2 shows no barrier", lambda: barriers(posterior, points=2)),
-        ("draws=1 shows no barrier", lambda: barriers(posterior, draws=1)),
-        ("there is one chain", lambda: barriers(parted(1))),
+        ("points=2 must be at least", lambda: barriers(posterior, points=2)),
+        ("draws=1 must be at least", lambda: barriers(posterior, draws=1)),
+        ("there is only one chain", lambda: barriers(parted(1))),
         ("one draw a chain", lambda: barriers(drawn(MODES, np.zeros((2, 1))))),
         ("give them: barriers", lambda: barriers(replace(posterior, model=model))),
         ("batch statistics belong", lambda: barriers(stated)),
-        ("steps=0 bends no path", lambda: BezierCurve(steps=0)),
+        ("steps=0 must be positive", lambda: BezierCurve(steps=0)),
     ):
         with pytest.raises(ValueError, match=words):
             call()
-    with pytest.raises(TypeError, match="'curve' is no path"):
+    with pytest.raises(TypeError, match="'curve' is not a path"):
         barriers(posterior, path="curve")
     point = replace(posterior, belief=Point({"network": jnp.zeros(()), "likelihood": {}}))
     with pytest.raises(TypeError, match="Point belief has no chains"):

@@ -184,7 +184,7 @@ def test_mistakes_say_what_to_do() -> None:
         ({"sigma": "negative"}, ValueError, "'negative' of 'sigma' is not known; there are real, positive"),
         ({"sigma": (2.0, 1.0)}, ValueError, "is empty"),
         ({"sigma": 3}, TypeError, "neither a name"),
-        ("positive", TypeError, "no mapping"),
+        ("positive", TypeError, "not a mapping"),
         ({"mu": "positive"}, ValueError, r"init has 0.0 at 'mu', which is not Positive"),
         ({"sigma": (2.0, 3.0)}, ValueError, r"init has 1.0 at 'sigma'.*lower_bound 2.0"),
     ):

@@ -265,5 +265,5 @@ def test_a_pattern_inside_another_one_comes_first() -> None:
 def test_what_cannot_be_is_one_sentence(made: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         made()
-    with pytest.raises(TypeError, match=r"'\*' has 1.0, which is no prior"):
+    with pytest.raises(TypeError, match=r"'\*' has 1.0, which is not a prior"):
         ByPath({"*": 1.0})

@@ -80,7 +80,7 @@ def test_a_missing_date_is_filled_where_that_is_asked(tmp_path):
         (
             [f"{i % 24}:30" for i in range(30)],
             {"dates": True},
-            "'0:30' in the column 'sold' of dates, which is no date",
+            "'0:30' in the column 'sold' of dates, which is not a date",
         ),
     ],
 )

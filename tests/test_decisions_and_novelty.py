@@ -98,7 +98,7 @@ def test_a_deferred_regression_decides_as_one_in_memory() -> None:
     "call, match",
     [
         (lambda: scores.expected_utility(classes(P), np.eye(2)), r"\(2, 2\) does not fit; give \[actions, 3\]"),
-        (lambda: scores.expected_utility(classes(P), np.full((2, 3), np.nan)), "no finite table"),
+        (lambda: scores.expected_utility(classes(P), np.full((2, 3), np.nan)), "not a finite table"),
         (lambda: scores.expected_regret(classes(P), U, 4), "4 actions, 0 to 3, and one that was chosen is 4"),
         (lambda: scores.realised_regret([0, 1], U, [0]), "give one of each a row"),
     ],
@@ -213,7 +213,7 @@ def test_drift_is_found_in_what_is_predicted() -> None:
         scores.drift(old, certain)
     with pytest.raises(ValueError, match="sample of 1 rows"):
         scores.drift([1.0], [2.0, 3.0])
-    with pytest.raises(ValueError, match=r"level=5\.0 is no probability"):
+    with pytest.raises(ValueError, match=r"level=5\.0 is not a probability"):
         scores.drift([1.0, 2.0], [2.0, 3.0], level=5.0)
 
 

@@ -234,7 +234,7 @@ def test_few_labels_count_as_much_as_many() -> None:
     own = params["network"]["local"]["c"]
     log_q = jax.nn.log_softmax(MLP((4,)).apply(own, {}, jnp.asarray(y[:1]), None, False)[0][0])
     np.testing.assert_allclose(found - bound, [5.0 * log_q[1], *[0.0] * 9], rtol=1e-5, atol=1e-5)
-    with pytest.raises(ValueError, match=r"labelled=0\.0 is no share of the rows"):
+    with pytest.raises(ValueError, match=r"labelled=0\.0 is not a share of the rows"):
         models.SemiSupervised(2, 3, 64, labelled=0.0)
 
 

@@ -191,7 +191,7 @@ def test_new_rows_are_predicted_by_their_number() -> None:
     np.testing.assert_allclose(pred.log_prob(Y[:3]), exact, atol=0.6)
     draws = np.asarray(pred.sample(jax.random.key(0), 3000)).reshape(-1, D)
     np.testing.assert_allclose(np.cov(draws.T), COVARIANCE, atol=0.15 * COVARIANCE.max())
-    with pytest.raises(ValueError, match="0 new rows are none; ask for at least one"):
+    with pytest.raises(ValueError, match="0 new rows cannot be predicted; ask for at least one"):
         linear().predict(0)
 
 

@@ -177,7 +177,7 @@ def test_mc_dropout_predicts_by_a_users_own_network(tmp_path) -> None:
 
 
 def test_mistakes_say_what_to_do() -> None:
-    with pytest.raises(TypeError, match="is none; give Seeds"):
+    with pytest.raises(TypeError, match="is not a diversity; give Seeds"):
         deep_ensemble(sgd(), 2, Bootstrap)
     mixed = replace(OBJECTIVE, model=replace(MODEL, prior=lamu.priors.ScaleMixture()))
     with pytest.raises(TypeError, match="none of independent weights"):

@@ -96,7 +96,7 @@ def test_each_step_sees_the_canvas_before_it() -> None:
 def test_what_draws_nothing() -> None:
     with pytest.raises(ValueError, match="DRAW has steps=0; give a whole number from 1"):
         DRAW(0, 2, 4)
-    with pytest.raises(ValueError, match="filters=1 make no patch"):
+    with pytest.raises(ValueError, match="filters=1 must be a whole number from 2"):
         Attention(1, (4, 4))
     with pytest.raises(ValueError, match=r"images have 5 pixels, and shape=\(2, 2\) has 4"):
         Attention(2, (2, 2)).size(5)

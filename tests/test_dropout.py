@@ -120,7 +120,7 @@ def test_a_step_is_the_optimisers_on_the_network_with_masks() -> None:
 
 
 def test_mistakes_say_what_to_do() -> None:
-    with pytest.raises(ValueError, match=r"rate 1\.0 is no share"):
+    with pytest.raises(ValueError, match=r"rate 1\.0 is not a share"):
         Dropout(1.0)
     with pytest.raises(ValueError, match="rate -1"):
         GaussianDropout(-1)

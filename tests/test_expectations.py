@@ -95,7 +95,7 @@ def test_the_hessian_may_be_asked_for_as_gauss_newton() -> None:
 def test_counts_are_positive(count) -> None:
     with pytest.raises(ValueError, match=f"{count} draws cannot be averaged"):
         MonteCarlo(samples=count)
-    with pytest.raises(ValueError, match=f"{count} nodes sees no curvature"):
+    with pytest.raises(ValueError, match=f"{count} nodes has no curvature"):
         Quadrature(points=count)
 
 
@@ -109,8 +109,8 @@ KEY, COINS_BELIEF, RATE = jax.random.key(0), Bernoulli(jnp.zeros(20)), Gamma(2.0
         (lambda: MonteCarlo(6, QuasiMonteCarlo()), "not 6; ask for 4 or 8"),
         (lambda: MonteCarlo(12, LatinHypercube()), "not 12; ask for 8 or 16"),
         (lambda: MonteCarlo(1 << 17, LatinHypercube()), "at most 65536, not 131072"),
-        (lambda: ScoreFunction(1, LeaveOneOut()), "two draws or more, not 1"),
-        (lambda: ScoreFunction(1, Regression()), "two draws or more, not 1"),
+        (lambda: ScoreFunction(1, LeaveOneOut()), "needs two or more, not 1"),
+        (lambda: ScoreFunction(1, Regression()), "needs two or more, not 1"),
         (lambda: ScoreFunction(4, LeaveOneOut(), Antithetic()), r"not for those of Antithetic\(\)"),
         (lambda: Reparameterised(0), "0 draws cannot be averaged"),
         (lambda: Relaxed(0.0), "temperature 0.0 of a relaxation is not positive"),

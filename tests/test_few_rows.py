@@ -217,7 +217,7 @@ def test_a_noise_at_a_point_that_few_rows_have_told_is_named(likelihood, algorit
         lamu.fit(model, {"x": x, "y": y, "weight": np.full(rows, weight)}, algorithm(), steps=20)
     named = [str(each.message) for each in caught if each.category is lamu.data.FewRows]
     assert bool(named) is said
-    assert all(text.startswith("8 rows tell little of the noise") for text in named)
+    assert all(text.startswith("8 rows hardly determine the noise") for text in named)
     assert all(("Gaussian(scale)" in text) is isinstance(likelihood, Gaussian) for text in named)
 
 

@@ -242,7 +242,7 @@ def test_what_programs_with_networks_refuse() -> None:
     rate = m.sample("rate", Gamma(1.0, 1.0))
     for call, words in (
         (lambda: m.network("local", lamu.networks.Linear(), 1), "the name 'local' has a meaning"),
-        (lambda: m.network("f", lamu.networks.Linear(), 0), "outputs=0 of 'f' are no positive numbers"),
+        (lambda: m.network("f", lamu.networks.Linear(), 0), "outputs=0 of 'f' are not positive numbers"),
         (lambda: graphs.Quadrature(0), "nodes=0 cannot be summed"),
     ):
         with pytest.raises(ValueError, match=words):
@@ -279,7 +279,7 @@ def test_message_passing_through_a_likelihood_ends_at_its_best_gaussian() -> Non
         lamu.fit(lamu.Graph(regression), {"x": x, "y": y}, lamu.algorithms.vmp(), steps=1)
     with pytest.raises(TypeError, match=r"em\(\) takes exact messages"):
         lamu.fit(lamu.Graph(regression), {"x": x, "y": y}, lamu.algorithms.em(), steps=1)
-    with pytest.raises(ValueError, match=r"learning_rate=1.5 is no rate of the rule"):
+    with pytest.raises(ValueError, match=r"learning_rate=1.5 is not a rate of the rule"):
         lamu.algorithms.ncvmp(1.5)
 
 

@@ -117,7 +117,7 @@ def test_what_a_program_refuses() -> None:
         (lambda: m.sample("a/b", Gamma(1.0, 1.0)), ValueError, "'a/b' cannot be part of a path"),
         (lambda: m.sample("empty", Gamma(1.0, 1.0), plate=0), ValueError, "plate=0 of 'empty' has no members"),
         (lambda: m.sample("x", 3.0), TypeError, "sampled from 3.0; give a belief"),
-        (lambda: m.sample("x", Exponential(1.0)), TypeError, "Exponential is no prior of a graph"),
+        (lambda: m.sample("x", Exponential(1.0)), TypeError, "Exponential is not a prior of a graph"),
         (lambda: m.data("x"), ValueError, "'x' belongs to a row"),
         (lambda: graphs.Normal(rate, precision=1.0), TypeError, "the mean of Normal is rate, positive numbers"),
         (lambda: graphs.Normal(0.0, precision=weight), TypeError, "precision of Normal is weight, probabilities"),
@@ -131,7 +131,7 @@ def test_what_a_program_refuses() -> None:
         (lambda: graphs.Dirichlet(rate), TypeError, "a Dirichlet has no closed form"),
         (lambda: graphs.Categorical(jnp.array([0.5, 0.4])), ValueError, "sum to 0.9; divide"),
         (lambda: graphs.HalfCauchy(-1.0), ValueError, "-1.0; give a positive number"),
-        (lambda: graphs.Coordinate(0), ValueError, "sweeps=0 update nothing"),
+        (lambda: graphs.Coordinate(0), ValueError, "sweeps=0 must be at least one"),
     ):
         with pytest.raises(error, match=words):
             wrong()

@@ -198,5 +198,5 @@ def test_steps_that_rounding_would_hide_are_refused(many: float, bits: int) -> N
         graphs.GaussianChain(10, np.eye(2), precision=precision)
     with jax.enable_x64(True):
         assert graphs.GaussianChain(10, np.eye(2), precision=np.diag([25.0, 1e8])).steps == 10
-    with pytest.raises(ValueError, match="is no positive number; give one, small for a diffuse start"):
+    with pytest.raises(ValueError, match="is not a positive number; give one, small for a diffuse start"):
         graphs.GaussianChain(10, np.eye(2), precision=1.0, first_precision=np.eye(2))

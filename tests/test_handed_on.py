@@ -330,7 +330,7 @@ def test_as_many_rows_judge_as_are_needed() -> None:
     for fewest, parts in ((1, 1), (200, 1), (201, 2), (900, 5), (5000, 5)):
         pairs = set_aside_in_turn(rows, None, MODEL, 0, 0.2, fewest)
         assert [held.count for _, held in pairs] == [200] * parts
-    with pytest.raises(ValueError, match="1 row cannot be learned from and judge"):
+    with pytest.raises(ValueError, match="1 row is too few to fit and to validate"):
         set_aside_in_turn(rows.take(np.arange(1)), None, MODEL, 0, 0.2, 128)
 
 

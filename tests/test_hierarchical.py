@@ -156,7 +156,7 @@ def test_a_frozen_weight_is_left_out_of_the_prior() -> None:
     [
         (lambda: Scale(by="row"), "by='row' names no groups"),
         (lambda: ARD(by="outputs"), "by='outputs' names no groups"),
-        (lambda: Hierarchical(scales=()), r"scales=\(\) are no levels"),
+        (lambda: Hierarchical(scales=()), r"scales=\(\) are not levels"),
         (lambda: HalfCauchyScale(0.0), "the scale 0.0 is not positive"),
         (lambda: Horseshoe(-1.0), "the scale -1.0 is not positive"),
         (lambda: RegularisedHorseshoe(df=0.0), "the shape 0.0 is not positive"),
@@ -175,7 +175,7 @@ def test_what_cannot_be_is_one_sentence(made: Any, message: str) -> None:
 
 
 def test_a_law_must_be_one() -> None:
-    with pytest.raises(TypeError, match=r"law=0.3 is no distribution of a scale"):
+    with pytest.raises(TypeError, match=r"law=0.3 is not a distribution of a scale"):
         Scale(0.3)  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="GammaVariance is not conjugate"):
         GammaVariance().precision_prior(jnp.ones(1))

@@ -109,7 +109,7 @@ def test_arguments_of_the_evidence_are_checked() -> None:
         log_evidence(-1.0)
     with pytest.raises(TypeError, match="is not learned"):
         log_evidence(1.0, noise=2.0)
-    with pytest.raises(ValueError, match="no prefix of the weights"):
+    with pytest.raises(ValueError, match="not a prefix of the weights"):
         log_evidence({"layers": {3: jnp.asarray(1.0)}})
 
 

@@ -271,14 +271,14 @@ def test_a_density_without_outputs_is_refused_before_the_steps() -> None:
 
 
 def test_parts_that_are_none_are_refused_in_words() -> None:
-    with pytest.raises(TypeError, match=r"structure='kron' is no structure.*KroneckerFactored\(\)"):
+    with pytest.raises(TypeError, match=r"structure='kron' is not a structure.*KroneckerFactored\(\)"):
         laplace(structure="kron")
-    with pytest.raises(TypeError, match="is no structure"):
+    with pytest.raises(TypeError, match="is not a structure"):
         last_layer(structure=Kronecker)
     with pytest.raises(TypeError, match=r"weights='all' chooses no weights; give for instance HeadWeights\(\)"):
         laplace(weights="all")
     assert laplace(weights=AllWeights()) == laplace()
-    with pytest.raises(TypeError, match="is no curvature"):
+    with pytest.raises(TypeError, match="is not a curvature"):
         laplace(curvature=GaussNewton)
     with pytest.raises(TypeError, match="one matrix an output of a last layer"):
         HIDDEN.look(OutputBlocks)

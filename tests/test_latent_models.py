@@ -104,9 +104,9 @@ def test_a_denoising_autoencoder_trains_and_has_no_density() -> None:
         fit.posterior.log_prob({"y": BITS[:2]})
     with pytest.raises(TypeError, match=r"the corruption is 0\.3; give for instance"):
         latent.Denoising(Linear(), 0.3)
-    with pytest.raises(ValueError, match=r"share=1\.0 is no share of entries to hide"):
+    with pytest.raises(ValueError, match=r"share=1\.0 is not a share of entries to hide"):
         latent.Masking(1.0)
-    with pytest.raises(ValueError, match=r"scale=0\.0 corrupts nothing"):
+    with pytest.raises(ValueError, match=r"scale=0\.0 must be positive; for no corruption"):
         latent.GaussianNoise(0.0)
 
 
@@ -205,7 +205,7 @@ def test_oversampled_labels_leave_every_sum_as_it_was() -> None:
     assert latent.oversample_labelled({"y": y, "c": LABELS[:400]})["weight"].tolist() == [1.0] * 400
     with pytest.raises(ValueError, match=r"no row has a label in 'c'; give some"):
         latent.oversample_labelled({"y": y, "c": np.full(400, np.nan)})
-    with pytest.raises(ValueError, match=r"share=1\.0 is no share of a batch"):
+    with pytest.raises(ValueError, match=r"share=1\.0 is not a share of a batch"):
         latent.oversample_labelled({"y": y, "c": c}, share=1.0)
     with pytest.raises(ValueError, match=r"no category 'label'; give one of 'y', 'c'"):
         latent.oversample_labelled({"y": y, "c": c}, "label")

@@ -162,7 +162,7 @@ def test_a_recurrent_encoder_trains_and_new_series_have_the_models_covariance() 
     np.testing.assert_allclose(np.cov(rows.T), covariance, atol=5 * covariance.max() * np.sqrt(2 / 4000))
     with pytest.raises(ValueError, match=r"has the shape \(3, 4\), and 'z' has 4 steps"):
         graph.init(jax.random.key(0), graph.read({"y": y.reshape(100, 3, 4)}).full())
-    with pytest.raises(ValueError, match="steps=1 are no series"):
+    with pytest.raises(ValueError, match="steps=1 are not a series"):
         latent.TransitionPrior(2, steps=1)
     with pytest.raises(ValueError, match="width=0; give a whole number from 1"):
         latent.Smoother(width=0)
@@ -192,7 +192,7 @@ def test_an_enlargement_is_jaxs_transposed_convolution() -> None:
     assert odd.apply(weights, {}, z, None, False)[0].shape == (2, 35)
     with pytest.raises(ValueError, match="36 outputs cannot be dealt to 7 by 5 pixels"):
         odd.init(jax.random.key(0), z, outputs=36)
-    with pytest.raises(ValueError, match=r"channels=\(\) enlarges nothing"):
+    with pytest.raises(ValueError, match=r"channels=\(\) has no layer"):
         DeconvNet((4, 4), ())
 
 

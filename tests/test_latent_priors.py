@@ -105,7 +105,7 @@ def test_a_prior_trains_draws_rows_and_comes_back(tmp_path) -> None:
 
 
 def test_what_is_no_prior() -> None:
-    with pytest.raises(ValueError, match="latents=0 is no number of latents"):
+    with pytest.raises(ValueError, match="latents=0 is not a number of latents"):
         latent.MixturePrior(0, parts=2)
     with pytest.raises(ValueError, match="parts=0; give a whole number from 1"):
         latent.MixturePrior(2, parts=0)

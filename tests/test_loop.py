@@ -298,10 +298,10 @@ def test_callbacks_see_steps_and_loss() -> None:
     ("options", "words"),
     [
         ({"epochs": 1, "steps": 1}, "epochs=1 and steps=1 contradict"),
-        ({"batch_size": 0}, "batch_size=0 makes no batch"),
-        ({"epochs": -1}, "epochs=-1 does nothing"),
+        ({"batch_size": 0}, "batch_size=0 must be at least one row"),
+        ({"epochs": -1}, "epochs=-1 must be at least 1"),
         ({"epochs": 0}, "epochs=0 would make a posterior of the random weights of Linear"),
-        ({"steps": -1}, "steps=-1 does nothing"),
+        ({"steps": -1}, "steps=-1 must be at least 1"),
         ({"temperature": 0.0}, "temperature is 0.0; it must be positive"),
         ({"likelihood_power": -1.0}, "likelihood_power is -1.0"),
         ({"data_size": 0}, "data_size is 0"),
@@ -348,7 +348,7 @@ def test_a_stream_is_read_once_by_an_algorithm_that_sees_every_row_once() -> Non
 
 def test_streams_refuse_what_does_nothing() -> None:
     for options in ({"epochs": 0}, {"epochs": -1}, {"steps": 0}):
-        with pytest.raises(ValueError, match=r"does nothing|would make a posterior of the random weights"):
+        with pytest.raises(ValueError, match=r"must be at least 1|would make a posterior of the random weights"):
             lamu.fit(MODEL, Batches(), SGD, data_size=10, **options)
 
 

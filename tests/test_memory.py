@@ -32,7 +32,7 @@ from tests.for_each import for_each
 
 @for_each("size", ["2 bananas", "-1GB", "", "0", float("nan"), float("inf"), 0, -5])
 def test_what_is_no_size_is_quoted(size: Any) -> None:
-    with pytest.raises(ValueError, match="is no size; write a number and a unit"):
+    with pytest.raises(ValueError, match="is not a size; write a number and a unit"):
         memory.parse(size)
 
 

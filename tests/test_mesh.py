@@ -178,8 +178,8 @@ def mistakes() -> None:
         (mesh(runs=4), lamu.mcmc.hmc(chains=2), "2 runs side by side .* ask for a multiple of 4 chains or members"),
         (mesh(runs=2, data=2), adam, 'one run, and the axis "runs" has 2 devices .* name that axis "data"'),
         (mesh(batch=4), adam, r"axes of the mesh are \('batch',\); name them \"runs\""),
-        (AbstractMesh((4,), ("runs",)), adam, "is no mesh of devices; give for instance"),
-        ((4,), adam, r"mesh=\(4,\) is no mesh of devices"),
+        (AbstractMesh((4,), ("runs",)), adam, "is not a mesh of devices; give for instance"),
+        ((4,), adam, r"mesh=\(4,\) is not a mesh of devices"),
     ):
         with pytest.raises((TypeError, ValueError), match=words):
             lamu.fit(LINE, (X, Y), algorithm, mesh=devices)

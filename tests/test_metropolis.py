@@ -325,14 +325,14 @@ def test_mistakes_say_what_to_do() -> None:
         (lambda: lamu.mcmc.mala(warmup=-1), "warmup=-1"),
         (lambda: lamu.mcmc.random_walk(draws=0), "draws=0"),
         (lambda: lamu.mcmc.random_walk(thinning=0), "thinning=0"),
-        (lambda: lamu.mcmc.ula(step_size=0.0), r"step_size=0.0 moves nowhere"),
-        (lambda: lamu.mcmc.nuts(target_acceptance=1.5), "no rate"),
-        (lambda: lamu.mcmc.hmc(path_length=-1.0), "leads nowhere"),
-        (lambda: lamu.mcmc.hmc(most=0), "no step to take"),
+        (lambda: lamu.mcmc.ula(step_size=0.0), r"step_size=0.0 must be positive, or None"),
+        (lambda: lamu.mcmc.nuts(target_acceptance=1.5), "not a rate"),
+        (lambda: lamu.mcmc.hmc(path_length=-1.0), "must be positive, for instance 3.14"),
+        (lambda: lamu.mcmc.hmc(most=0), "must be a whole number of at least 1"),
         (lambda: lamu.mcmc.minibatch_mh(rows=0), "rows=0"),
-        (lambda: SequentialTest(0.7), "no chance"),
+        (lambda: SequentialTest(0.7), "not a chance"),
     ):
         with pytest.raises(ValueError, match=words):
             make()
-    with pytest.raises(TypeError, match="judges nothing"):
+    with pytest.raises(TypeError, match="is not a test"):
         lamu.mcmc.minibatch_mh(test=3)

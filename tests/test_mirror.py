@@ -105,7 +105,7 @@ def test_a_network_reaches_the_mode_of_a_regression() -> None:
     [
         (Entropy(), np.array([0.5, -0.5]), "one starts at -0.5; use Hypentropy"),
         (Simplex(), np.array([0.5, 0.6]), "sum to 1.1 at the start"),
-        (Hypentropy(0.0), np.array([0.5]), "beta=0.0 is no scale"),
+        (Hypentropy(0.0), np.array([0.5]), "beta=0.0 is not a scale"),
     ],
 )
 def test_a_start_outside_the_domain_is_refused(mirror_map: Any, start: np.ndarray, text: str) -> None:

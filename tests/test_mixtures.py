@@ -236,9 +236,9 @@ def test_densities_are_models() -> None:
 
 
 def test_mistakes_say_what_to_do() -> None:
-    with pytest.raises(TypeError, match="no function"):
+    with pytest.raises(TypeError, match="not a function"):
         LogDensity(3.0, 0.0)
-    with pytest.raises(TypeError, match="no floating number"):
+    with pytest.raises(TypeError, match="not a floating number"):
         LogDensity(lambda x: x, {"n": 3})
     density = LogDensity(lambda x: -(x**2), 0.0)
     with pytest.raises(ValueError, match="no data, and was given 7 rows"):

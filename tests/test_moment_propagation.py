@@ -307,7 +307,7 @@ def test_mistakes_say_what_to_do() -> None:
         lamu.fit(model.freeze(params, "layers/0/*"), rows, pbp(), steps=1)
     with pytest.raises(ValueError, match=r"shape 1\.0"):
         pbp(noise=Gamma(1.0, 1.0))
-    with pytest.raises(TypeError, match="no belief about a precision"):
+    with pytest.raises(TypeError, match="not a belief about a precision"):
         require_variance(6.0, "prior")
     state, _, objective = start()
     posterior = pbp().posterior(jax.random.key(0), state, objective, Arrays.of(rows), None)

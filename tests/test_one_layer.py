@@ -103,7 +103,7 @@ def test_mistakes_are_told_in_one_sentence() -> None:
         ((X, F, "poison"), "there is no likelihood 'poison'; did you mean 'poisson'"),
         ((X, F, "Bernoulli"), "there is no likelihood 'Bernoulli'; did you mean 'logit'"),
         ((X[:, 0], F), r"x has the shape \(120,\); give \[rows, columns\]"),
-        ((frame, F), r"the column 'sex' holds \['m'\], which is no number; code it"),
+        ((frame, F), r"the column 'sex' holds \['m'\], which is not a number; code it"),
         ((X, F, "poisson"), "Poisson takes whole numbers from 0"),
         ((X, np.array(["a", "b"] * 60), "categorical"), "encode the classes"),
     ):

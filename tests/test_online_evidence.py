@@ -276,7 +276,7 @@ def test_what_makes_no_sense_is_refused() -> None:
             online_laplace(**arguments)
     with pytest.raises(TypeError, match="SpikeAndSlab is none"):
         fit(Model(Linear(), Gaussian(), ScaleMixture()), (X, Y), online_laplace(), steps=1)
-    with pytest.raises(ValueError, match="no prefix of the parameters"):
+    with pytest.raises(ValueError, match="not a prefix of the parameters"):
         fit(Model(Linear(), Gaussian(), LayerwiseNormal({"w": 1.0})), (X, Y), adam(), steps=1)
     with pytest.raises(ValueError, match="'a' is not positive"):
         LayerwiseNormal({"a": -1.0})

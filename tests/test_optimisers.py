@@ -243,7 +243,7 @@ def test_a_clipped_group_goes_no_further_than_its_radius_and_its_bound() -> None
 
 
 def test_bad_groups_are_refused() -> None:
-    with pytest.raises(TypeError, match="is no group"):
+    with pytest.raises(TypeError, match="is not a group"):
         lie_group(3)
     with pytest.raises(ValueError, match="samples=0"):
         lie_group(samples=0)

@@ -220,7 +220,7 @@ def test_an_adaptive_picture_has_no_colour_of_one_theme_alone(tmp_path) -> None:
         assert colour in style
         assert colour not in body
         assert f"var(--lamu-{colour[1:]})" in body
-    with pytest.raises(ValueError, match=r"is no \.svg file, the only kind that adapts; name it found\.svg"):
+    with pytest.raises(ValueError, match=r"is not an \.svg file, the only kind that adapts; name it found\.svg"):
         save_adaptive(axes[0].figure, tmp_path / "found.png")
 
 

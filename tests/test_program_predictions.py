@@ -324,7 +324,7 @@ def test_a_series_goes_on() -> None:
 @for_each(
     "program, data, rows, asked, said",
     [
-        (line, {"X": X, "y": Y}, "rows", {"Z": NEW}, "'Z' is no argument of the program"),
+        (line, {"X": X, "y": Y}, "rows", {"Z": NEW}, "'Z' is not an argument of the program"),
         (line, {"X": X, "y": Y}, "rows", {"y": Y}, "the program needs the argument 'X' of the 12 rows"),
         (line, {"X": X, "y": Y}, "rows", 3, "give X by name"),
         (line, {"X": X, "y": Y}, "rows", 0, "0 new rows are none"),
@@ -404,7 +404,7 @@ def test_a_group_that_was_not_fitted_is_refused_and_a_series_is_an_array() -> No
     """JAX takes the last member in the place of one that is not there, so that the answer was that of another group."""
     data = {"group": GROUP, "y": Y, "counts": COUNTS}
     posterior, beyond = posterior_of(grouped, data, "rows"), {"group": np.array([0, 3])}
-    said = "group is 3 in row 1, and what the program picks by it has 3 members; give whole numbers from 0 to 2"
+    said = "group is 3 in row 1, and the array that it indexes has 3 members; give whole numbers from 0 to 2"
     for refused in (
         lambda: posterior.predict(beyond),
         lambda: posterior.log_prob({**beyond, "y": Y[:2], "counts": COUNTS[:2]}),
@@ -433,7 +433,7 @@ def test_an_index_below_zero_is_refused_where_the_program_does_not_ask_for_it() 
     y = np.arange(4.0)
     for dtype in (np.int8, np.int32):
         missing = {"group": np.array([0, 2, -1, 1], dtype), "y": y}
-        with pytest.raises(ValueError, match="group is -1 in row 2, and what the program picks by it has 3 members"):
+        with pytest.raises(ValueError, match="group is -1 in row 2, and the array that it indexes has 3 members"):
             target_of(picked, missing, "rows")
         assert target_of(asked, missing, "rows").has_rows
     posterior = posterior_of(picked, {"group": np.array([0, 2, 0, 1]), "y": y}, "rows")

@@ -237,7 +237,7 @@ def test_new_documents_are_those_of_scikit_learn() -> None:
     assert np.all(log_prob > bound - 0.5)
     assert np.all(log_prob < bound + 6.0)
     assert finite(posterior.predict(2, samples=SAMPLES).mean).shape == (2, V)
-    with pytest.raises(TypeError, match="how many words a document has is no part"):
+    with pytest.raises(TypeError, match="how many words a document has is not a part"):
         lamu.latent.generate(posterior, 2, jax.random.key(0))
 
 

@@ -291,7 +291,13 @@ def test_a_default_fit_says_where_its_candidates_stopped() -> None:
         "candidates_nll": {"<mlp>": 0.51, "linear": 0.6},
     }
     shown = Page(fit_report(replace(run, convergence=None, histories=(), config=config))).text
-    for words in ("Each candidate took 10 steps over each fold", "<mlp>", "0.70", "0.510", "no fixed point of a rule"):
+    for words in (
+        "Each candidate took 10 steps over each fold",
+        "<mlp>",
+        "0.70",
+        "0.510",
+        "not a fixed point of a rule",
+    ):
         assert words in shown
 
 

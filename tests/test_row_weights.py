@@ -148,7 +148,7 @@ def test_rows_that_judge_must_count_something() -> None:
     # At any scale they judge alike, and nothing is said.
     assert not said(lambda: set_aside(rows, judged, MODEL, 0))
     assert set_aside(rows, rows.take(np.arange(38, 40)), MODEL, 0)[1].count == 2
-    with pytest.raises(ValueError, match="the 39 rows set aside have the weight 0 and judge nothing"):
+    with pytest.raises(ValueError, match="the 39 rows set aside have the weight 0 and cannot validate"):
         set_aside(rows, rows.take(np.arange(39)), MODEL, 0)
     with pytest.raises(ValueError, match="the 8 rows set aside have the weight 0"):
         set_aside(rows, 0.2, MODEL, 0)

@@ -88,5 +88,5 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file"):
         read_safetensors(tmp_path / "none.safetensors")
     (tmp_path / "text.safetensors").write_text("no header")
-    with pytest.raises(ValueError, match=r"text.safetensors' is no safetensors file"):
+    with pytest.raises(ValueError, match=r"text.safetensors' is not a safetensors file"):
         read_safetensors(tmp_path / "text.safetensors")

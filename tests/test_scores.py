@@ -381,7 +381,7 @@ def test_only_scores_of_this_package_have_errors() -> None:
     def acuracy(pred, y):
         return 0.0
 
-    with pytest.raises(ValueError, match=r"'acuracy' is no score.*did you mean 'accuracy'"):
+    with pytest.raises(ValueError, match=r"'acuracy' is not a score.*did you mean 'accuracy'"):
         scores.with_error(acuracy, binary(CHANCES), BITS)
 
 

@@ -155,9 +155,9 @@ def test_codes_are_rows_of_the_first_kernel() -> None:
     [
         (lambda: LSTM(()), ValueError, "holds no layer"),
         (lambda: GRU((0,)), ValueError, r"widths=\(0,\); give whole numbers from 1"),
-        (lambda: LSTM(readout=LastStep), TypeError, "is no readout; give LastStep"),
+        (lambda: LSTM(readout=LastStep), TypeError, "is not a readout; give LastStep"),
         (lambda: LSTM(readout=EveryStep()).init(key(), X, 7), ValueError, "7 outputs cannot be dealt to 5 steps"),
-        (lambda: GRU().init(key(), X[0, 0], 1), ValueError, r"\(2,\) are no sequences"),
+        (lambda: GRU().init(key(), X[0, 0], 1), ValueError, r"\(2,\) are not sequences"),
         (
             lambda: GRU((4,)).apply(GRU((4,)).init(key(), X, 1)[0], {}, X[..., 0], None, False),
             ValueError,

@@ -219,7 +219,7 @@ def test_what_is_no_prior_is_refused_in_one_sentence(tmp_path: Any) -> None:
 def test_subtractions_that_leave_nothing_name_the_data_or_the_leaf() -> None:
     counts = lamu.ConjugateModel(Poisson(), Gamma(1.0, 1.0))
     three = lamu.fit(counts, {"y": [2, 4, 3]}, conjugate()).posterior
-    with pytest.raises(ValueError, match=r"what is left without these 5 rows is no belief .*Gamma.*shape"):
+    with pytest.raises(ValueError, match=r"what is left without these 5 rows is not a belief .*Gamma.*shape"):
         remove(three, {"y": [9, 9, 9, 9, 9]})
     with pytest.raises(ValueError, match="least eigenvalue would be -"):
         remove(regression(LINEAR, np.arange(4)), (10 * X, Y))
@@ -442,7 +442,7 @@ def test_kalman_update_is_the_inverse_of_the_sum() -> None:
 @pytest.mark.parametrize(
     ("model", "drift", "error", "words"),
     [
-        (LINEAR, -1.0, ValueError, "drift=-1.0 is no variance"),
+        (LINEAR, -1.0, ValueError, "drift=-1.0 is not a variance"),
         (Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian()), 0.0, TypeError, "needs a known noise"),
         (replace(LINEAR, prior=lamu.priors.Laplace(1.0)), 0.0, TypeError, "needs a Gaussian prior, not Laplace"),
         (lamu.LogDensity(lambda theta: -(theta**2), jnp.zeros(())), 0.0, TypeError, "filters a network's weights"),

@@ -180,12 +180,12 @@ def test_dates_and_trials_are_answered_as_predict_answers(lamu, tmp_path):
 
 
 REFUSALS = [
-    (b"no JSON", 400, "the body is no JSON"),
-    (b'{"rows": [NaN]}', 400, "NaN is no number of JSON"),
-    (b"[" * 5000, 400, "no JSON"),
+    (b"no JSON", 400, "the body is not JSON"),
+    (b'{"rows": [NaN]}', 400, "NaN is not a number of JSON"),
+    (b"[" * 5000, 400, "not JSON"),
     (b'{"rows": [[1e999]]}', 400, "beyond 1e308"),
-    (b"\xff", 400, "no JSON"),
-    ([1], 422, "no JSON object"),
+    (b"\xff", 400, "not JSON"),
+    ([1], 422, "not a JSON object"),
     ({"rows": []}, 422, "one row or more"),
     ({"rows": [[1.0] * 9]}, 422, "row 0 has 9 entries where a list of 10 is expected"),
     ({"rows": [[1.0] * 10, [True] * 10]}, 422, "row 1 has the boolean True where a number is expected"),
@@ -328,7 +328,7 @@ def test_what_is_too_much_is_503_and_what_fails_is_alone(arrays):
 
 def test_the_commands_refuse_in_a_sentence_and_export_a_run(fitted, lamu, tmp_path):
     assert "there is no folder" in lamu("serve", tmp_path / "none").err
-    assert "--shape 'a' is no shape" in lamu("serve", _saved(tmp_path), "--shape", "a").err
+    assert "--shape 'a' is not a shape" in lamu("serve", _saved(tmp_path), "--shape", "a").err
     ran = lamu("export", fitted / "classes", tmp_path / "out")
     assert ran.code == 0, ran.err
     names = {path.name for path in (tmp_path / "out").iterdir()}

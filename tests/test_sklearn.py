@@ -256,7 +256,7 @@ def test_missing_targets_are_told_with_their_row(missing, dtype):
         (pd.Series([1.0, pd.NA], dtype=object), r"<NA> among objects; write X.convert_dtypes"),
         (
             pd.date_range("2020", periods=2, tz="UTC"),
-            "dates such as 2020-01-01 00:00:00.00:00, which are no numbers; give days since the first",
+            "dates such as 2020-01-01 00:00:00.00:00, which are not numbers; give days since the first",
         ),
         (pd.period_range("2020", periods=2, freq="M"), "dates such as 2020-01, which"),
     ],
@@ -293,7 +293,7 @@ def test_words_and_dates_are_told_with_their_column(kind):
     if kind == "dates":
         frame["colour"] = pd.Timestamp("2020-01-01")
     X = frame.astype({"colour": "category"}) if kind == "category" else frame
-    word = "holds dates" if kind == "dates" else "holds the word 'blue', which is no number; encode it as categories"
+    word = "holds dates" if kind == "dates" else "holds the word 'blue', which is not a number; encode it as categories"
     name = "column 1 of X" if kind == "array" else "the column 'colour'"
     with pytest.raises(ValueError, match=f"{name} {word}"):
         BayesianClassifier().fit(frame.to_numpy() if kind == "array" else X, np.arange(12) % 2)

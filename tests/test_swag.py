@@ -199,7 +199,7 @@ def test_mistakes_say_what_to_do() -> None:
     ):
         with pytest.raises(ValueError, match=words):
             make()
-    with pytest.raises(TypeError, match="is no pytree and cannot be a part of another"):
+    with pytest.raises(TypeError, match="is not a pytree and cannot be a part of another"):
         swag(type("Own", (), dict.fromkeys(("traits", "choices", "init", "step", "posterior"), print))())
     with pytest.raises(TypeError, match="is a sampler"):
         swag(lamu.mcmc.nuts(chains=1, warmup=2, draws=2))

@@ -204,8 +204,8 @@ REFUSED = {
     "no value": ("a,b,target\n" + ",1,1\n,2,2\n" * 5, "target", None, r"column 'a' \(10\)"),
     "many missing": (wide(40), "target", None, r"'c9' \(5\) and 30 more; drop those rows or columns"),
     "three of two": ("a,target\n" + "1,1\n2,2\n3,3\n" * 5, "target", "binary", "has 3 distinct values"),
-    "real classes": ("a,target\n" + "1,0.5\n2,1.5\n" * 5, "target", "classes", "the value 0.5, which is no class"),
-    "ragged": (good() + "1,2,3,4,5\n", "target", None, "no regular table"),
+    "real classes": ("a,target\n" + "1,0.5\n2,1.5\n" * 5, "target", "classes", "the value 0.5, which is not a class"),
+    "ragged": (good() + "1,2,3,4,5\n", "target", None, "not a regular table"),
     "short row": (good() + "1,2\n", "target", None, "has 2 fields in row 10 .* where its header has 3"),
     "long rows": ("a,target\n" + "1,2,3\n4,5,6\n" * 5, "target", None, "rows of more fields than its header's 2"),
 }
@@ -229,7 +229,7 @@ def test_other_files_are_refused_in_one_sentence(tmp_path):
         table.read(csv_file(tmp_path, "x", "table.xlsx"), "target")
     with pytest.raises(DataError, match=r"no bundled set 'digit'; did you mean 'digits'\?"):
         table.read("digit", "target")
-    with pytest.raises(DataError, match=r"no \.npz file of plain arrays"):
+    with pytest.raises(DataError, match=r"not an \.npz file of plain arrays"):
         table.read(csv_file(tmp_path, "words", "table.npz"), "y")
     (tmp_path / "latin.csv").write_bytes(b"a,b\n1,\xe9\n")
     with pytest.raises(DataError, match="not text in UTF-8"):

@@ -273,7 +273,7 @@ def test_arrow_files_that_are_refused(tmp_path):
     path = tmp_path / "table.arrow"
     pd.DataFrame({"a": [1.0, 2.0], "y": [1.0, 3.0]}).to_feather(path)
     path.write_bytes(path.read_bytes()[:90])
-    with pytest.raises(DataError, match=r"table\.arrow' is no whole Arrow file \("):
+    with pytest.raises(DataError, match=r"table\.arrow' is not a whole Arrow file \("):
         table.read(path, "y")
     twice = pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0])], names=["a", "a"])
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, twice.schema) as out:

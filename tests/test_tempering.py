@@ -129,7 +129,7 @@ def test_the_coldest_has_the_runs_own_temperature() -> None:
 
 @for_each("ladder", [(1.0,), (2.0, 4.0), (1.0, 4.0, 2.0), (1.0, 1.0), ()])
 def test_what_is_no_ladder(ladder) -> None:
-    with pytest.raises(ValueError, match="is no ladder; give at least two that rise from 1"):
+    with pytest.raises(ValueError, match="is not a ladder; give at least two that rise from 1"):
         parallel_tempering(temperatures=ladder)
 
 

@@ -170,7 +170,7 @@ def test_what_cannot_be_read_is_named():
             Torch(module).init(jax.random.key(0), x, 2)
     with pytest.raises(TypeError, match=r"operator aten\.special_bessel_j0\.default in the submodule 'inner\.1'"):
         Torch(Unknown()).init(jax.random.key(0), x, 2)
-    with pytest.raises(TypeError, match="is no PyTorch module"):
+    with pytest.raises(TypeError, match="is not a PyTorch module"):
         Torch(3)
     with pytest.raises(ValueError, match="nothing"):
         Torch(nn.Linear(2, 1), head="nothing/*")

@@ -56,7 +56,7 @@ def test_priors_are_taken() -> None:
 
 @for_each("program", [None, 3, "model", (1, 2), [lambda m: None]])
 def test_what_is_no_program_of_a_graph_is_refused(program: Any) -> None:
-    with pytest.raises(TypeError, match=r"the program is .*, which is no function; give one that takes a model m"):
+    with pytest.raises(TypeError, match=r"the program is .*, which is not a function; give one that takes a model m"):
         lamu.Graph(program)
 
 

@@ -136,7 +136,7 @@ def test_classes_train_without_a_draw(covariance: Any) -> None:
 
 
 def test_what_makes_no_sense_is_refused() -> None:
-    with pytest.raises(TypeError, match="no optax optimiser"):
+    with pytest.raises(TypeError, match="not an optax optimiser"):
         variational_head(optimizer=3)
     with pytest.raises(TypeError, match="give an object"):
         variational_head(covariance=DenseHead)

@@ -55,7 +55,7 @@ _AT_ONCE = 64  # rows of a bandit that share a block of draws, of which each tak
 # Rules that predict by the network's tangent at the mean: their functions are draws of that tangent.
 _OF_THE_TANGENT = (ClosedForm, LaplaceBridge, Linearised, LinearisedMarginal, Probit)
 _OF_PARAMETERS = (Propagated, Sampled, StudentRule)  # rules whose functions are the network's at drawn parameters
-_POINT = "the posterior is one point, about which nothing is uncertain; use ivon(), laplace() or deep_ensemble(...)"
+_POINT = "the posterior is one point, without uncertainty; use ivon(), laplace() or deep_ensemble(...)"
 
 
 class Chosen(NamedTuple):

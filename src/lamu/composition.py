@@ -254,7 +254,7 @@ def stack(
     """
     members = _members(posteriors)
     if not 0 <= strength < float("inf"):
-        raise ValueError(f"strength={strength!r} is no number of rows; give zero or more")
+        raise ValueError(f"strength={strength!r} is not a number of rows; give zero or more")
     log_densities = [member.predict(x, samples=samples, offset=offset).log_prob(jnp.asarray(y)) for member in members]
     densities = np.stack([np.asarray(each, float) for each in log_densities], axis=1)
     counts = row_counts(weight, len(densities))
@@ -262,7 +262,7 @@ def stack(
     if impossible.any() or np.isnan(densities).any():
         raise ValueError(
             f"row {int(np.argmax(impossible | np.isnan(densities).any(axis=1)))} has no finite density under "
-            "any member, or one that is no number; look at that row"
+            "any member, or one that is not a number; look at that row"
         )
     return Composition(members, jnp.asarray(np.log(np.maximum(stacking_weights(densities, strength, counts), 1e-300))))
 
@@ -333,7 +333,7 @@ def bootstrap(
         if name in options:
             raise ValueError(f"{name}={options[name]!r} would be shared by all resamples; leave it out, or use fit")
     if resamples < 2:
-        raise ValueError(f"resamples={resamples!r} shows no spread; give at least two")
+        raise ValueError(f"resamples={resamples!r} must be at least two")
     model = model.named(data)
     rows = training_rows(model, data)
     if not isinstance(rows, Arrays):
@@ -410,7 +410,7 @@ def sandwich(posterior: Posterior, data: Data) -> Posterior:
     lowest = float(np.linalg.eigvalsh(hessian)[0])
     if lowest <= 0:
         raise ValueError(
-            f"the Hessian at the point has the eigenvalue {lowest:.3g}, so that it is no minimum; train longer, or "
+            f"the Hessian at the point has the eigenvalue {lowest:.3g}, so that it is not a minimum; train longer, or "
             "take laplace(), whose Gauss–Newton matrix is positive"
         )
     values, vectors = np.linalg.eigh(spread)

@@ -39,7 +39,7 @@ class Constraints:
     def of(cls, table: object, theta: Params) -> Constraints:
         """Returns checked constraints."""
         if table is not None and not isinstance(table, Mapping):
-            raise TypeError(f'constraints={table!r} is no mapping; give for instance {{"sigma": "positive"}}')
+            raise TypeError(f'constraints={table!r} is not a mapping; give for instance {{"sigma": "positive"}}')
         table = dict(table or {})
         named: Params = theta if not jax.tree_util.all_leaves([theta]) else {"*": theta}
         tree.require_matches(table, named)

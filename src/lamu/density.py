@@ -69,12 +69,12 @@ def LogDensity(log_density: object, init: object, constraints: object = None) ->
         True
     """
     if not callable(log_density):
-        raise TypeError(f"log_density={log_density!r} is no function; give one from θ to a number in nats")
+        raise TypeError(f"log_density={log_density!r} is not a function; give one from θ to a number in nats")
     is_random = callable(init)
     start = init(jax.random.key(0)) if is_random else init
     for leaf in jax.tree.leaves(start):
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
-            raise TypeError(f"init holds {leaf!r}, which is no floating number; a density is about real numbers")
+            raise TypeError(f"init holds {leaf!r}, which is not a floating number; a density is about real numbers")
     checked = Constraints.of(constraints, start)
     _require_finite(log_density, start)
     return Density(log_density, init if is_random else None, None if is_random else start, checked)

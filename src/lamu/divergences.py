@@ -198,7 +198,7 @@ class Renyi(Divergence):
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.alpha):
-            raise ValueError(f"alpha={self.alpha!r} is no order of a divergence; give a finite number, such as 0.5")
+            raise ValueError(f"alpha={self.alpha!r} is not an order of a divergence; give a finite number, such as 0.5")
 
     @property
     def departure(self) -> str:
@@ -223,4 +223,4 @@ class Renyi(Divergence):
 
 def _require_positive(alpha: float) -> None:
     if not alpha > 0:
-        raise ValueError(f"alpha={alpha!r} is no order of a divergence between Gaussians; give a positive number")
+        raise ValueError(f"alpha={alpha!r} is not an order of a divergence between Gaussians; give a positive number")

@@ -121,7 +121,7 @@ def fit_folds(
     """
     if "validation" in options:
         validation = options["validation"]
-        raise ValueError(f"validation={validation!r} is the business of each fold here; leave it out, or use fit")
+        raise ValueError(f"validation={validation!r} is determined by the folds here; leave it out, or use fit")
     require_target(model)
     model = model.named(data)
     with memory.within(options.get("max_memory")):

@@ -94,7 +94,7 @@ class NNGP:
 
     def __post_init__(self) -> None:
         if isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 1:
-            raise ValueError(f"a depth of {self.depth!r} is no number of hidden layers; give a positive integer")
+            raise ValueError(f"a depth of {self.depth!r} is not a number of hidden layers; give a positive integer")
         if self.activation not in EXPECTATIONS:
             raise ValueError(f"no kernel is known for the activation {self.activation!r}; choose {_choices()}")
         for name, value in (("gain", self.gain), ("bias", self.bias)):

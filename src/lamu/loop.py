@@ -374,7 +374,7 @@ def _require_sense(
 ) -> None:
     """Raises a ValueError for options that contradict each other."""
     if batch_size < 1:
-        raise ValueError(f"batch_size={batch_size!r} makes no batch; ask for at least one row")
+        raise ValueError(f"batch_size={batch_size!r} must be at least one row")
     if stop is not None and validation is None:
         raise ValueError(f"stop={stop!r} needs something to judge by; give validation=0.1, or rows to validate on")
     if resume and checkpoint is None:

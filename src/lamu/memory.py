@@ -71,7 +71,7 @@ def parse(size: object) -> int:
     else:
         number = float(size) if isinstance(size, int | float) else math.nan
     if not 1 <= number < math.inf:
-        raise ValueError(f"max_memory={size!r} is no size; write a number and a unit, for instance '2GB' or '500MiB'")
+        raise ValueError(f"max_memory={size!r} is not a size; write a number and a unit, such as '2GB' or '500MiB'")
     return int(number)
 
 

@@ -242,7 +242,7 @@ class Model(Target):
     def _prior_draws(self, key: RandomKey, n: int, x: Inputs, of: Any) -> Array:
         """Returns a function of a key, the dispersions and f, for draws from the prior."""
         if n < 1:
-            raise ValueError(f"n={n!r} draws are none; ask for at least one")
+            raise ValueError(f"n={n!r} must be at least one")
         x = jnp.asarray(self.inputs(x))
         example_key, draw_key = jax.random.split(key)
         example = Batch.of(x, self.likelihood.support.zeros(x.shape[0]))

@@ -165,8 +165,8 @@ def _named(name: str, y: Targets) -> Likelihood:
     values = np.asarray(value_of(y))
     if values.ndim != 1 or not np.issubdtype(values.dtype, np.number):
         raise ValueError(
-            f"the target {values.ravel()[:1].tolist()} is no number of a class, and {name} takes whole numbers from 0; "
-            "encode the classes, names, y = np.unique(y, return_inverse=True)"
+            f"the target {values.ravel()[:1].tolist()} is not a number of a class, and {name} takes whole numbers "
+            "from 0; encode the classes, names, y = np.unique(y, return_inverse=True)"
         )
     return make(int(np.max(values, initial=1)) + 1)
 
@@ -197,8 +197,8 @@ def _say_constant(y: np.ndarray) -> None:
         values = y.reshape(len(y), -1)[0][constant]
         targets = "the only target is" if len(y) == 1 else f"all {len(y)} targets are"
         warnings.warn(
-            f"{targets} {values[0]:g}, which tells nothing of their noise: intervals are those of a noise of about one "
-            "unit of y; give more rows, or the noise, lamu.likelihoods.Gaussian(scale)",
+            f"{targets} {values[0]:g}, which does not determine their noise: intervals are those of a noise of about "
+            "one unit of y; give more rows, or the noise, lamu.likelihoods.Gaussian(scale)",
             UserWarning,
             stacklevel=3,
         )
@@ -244,7 +244,7 @@ def _numbers(x: Inputs) -> Any:
     for name, column in zip(names, columns, strict=True):
         if not (np.issubdtype(column.dtype, np.number) or column.dtype == bool):
             raise ValueError(
-                f"the column {name!r} holds {column[:1].tolist()}, which is no number; code it, for instance "
+                f"the column {name!r} holds {column[:1].tolist()}, which is not a number; code it, for instance "
                 "x = pandas.get_dummies(x, drop_first=True)"
             )
     return x.astype(float) if any(column.dtype == bool for column in columns) else x

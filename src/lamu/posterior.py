@@ -343,8 +343,8 @@ class Posterior:
 
         if not isinstance(self.model, Model):
             raise TypeError(
-                f"a {type(self.model).__name__} cannot be exported, since what it predicts is no function of inputs x "
-                "alone; save(path) keeps it for Lamu"
+                f"a {type(self.model).__name__} cannot be exported, since what it predicts is not a function of "
+                "inputs x alone; save(path) keeps it for Lamu"
             )
         if samples < 1:
             raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one")
@@ -390,7 +390,7 @@ def _with_offset(x: Inputs, offset: Any) -> tuple[Inputs, Any]:
 def _require_key(key: object) -> None:
     if not hasattr(key, "dtype"):
         seed = key if isinstance(key, int) else 0
-        raise TypeError(f"key={key!r} is no random key; give one, for instance jax.random.key({seed})")
+        raise TypeError(f"key={key!r} is not a random key; give one, for instance jax.random.key({seed})")
 
 
 def _checked_offset(offset: object, x: Inputs) -> Any:
@@ -455,7 +455,7 @@ def load(
             arrays = {name: arrays[name] for name in declared(content)}
         if program is not None:
             if not callable(program):
-                raise TypeError(f"program={program!r} is no function; give the one that lamu.from_numpyro was given")
+                raise TypeError(f"program={program!r} is not a function; give the one that lamu.from_numpyro was given")
             if not _put_program(content):
                 raise ValueError(f"{str(path)!r} holds no NumPyro program; leave program={program!r} out")
             replacements = {**(replacements or {}), "given program": lambda: program}
@@ -500,7 +500,7 @@ def require_whole(posterior: Posterior) -> None:
     """
     key, temperature = posterior.key, posterior.temperature
     if not (hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim == 0):
-        raise ValueError("its key is no random key")
+        raise ValueError("its key is not a random key")
     if not float(temperature) > 0:
         raise ValueError(f"its temperature is {float(temperature):g}")
     if not callable(getattr(posterior.belief, "sample", None)):
@@ -542,7 +542,7 @@ def _require_network(model: Model, draw: object, network_state: State) -> None:
     """Raises a ValueError where a draw does not have the parameters that the network's `init` would return."""
     # That needs the shape of a row, known from standardised networks and dense layers; others are not checked.
     if model.frozen is not None and not (isinstance(model.frozen, Mapping) and jax.tree.leaves(model.frozen)):
-        raise ValueError("its frozen weights are no arrays by name")
+        raise ValueError("its frozen weights are not arrays by name")
     if model.frozen is not None:
         return
     dense = is_dense(model.network)

@@ -333,7 +333,7 @@ def _refusal(value: object, argument: str) -> TypeError:
     if callable(value) and hasattr(value, "__name__"):
         name = value.__name__
         return TypeError(f"{argument}={name} is a function; call it, {name}(), for an algorithm")
-    return TypeError(f"{argument}={value!r} is no algorithm; give for instance lamu.algorithms.adam(1e-2)")
+    return TypeError(f"{argument}={value!r} is not an algorithm; give for instance lamu.algorithms.adam(1e-2)")
 
 
 def require_part(algorithm: object, argument: str) -> Algorithm:
@@ -357,7 +357,7 @@ def require_part(algorithm: object, argument: str) -> Algorithm:
         raise _refusal(algorithm, argument)
     if jax.tree_util.all_leaves([algorithm]):
         raise TypeError(
-            f"{argument}={algorithm!r} is no pytree and cannot be a part of another; decorate its class with "
+            f"{argument}={algorithm!r} is not a pytree and cannot be a part of another; decorate its class with "
             "lamu.record.record"
         )
     return algorithm

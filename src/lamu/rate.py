@@ -204,7 +204,7 @@ class PolynomialAverage:
         for name in ("power", "start"):
             value = getattr(self, name)
             if isinstance(value, int | float) and not 0 < value < math.inf:
-                raise ValueError(f"PolynomialAverage({name}={value!r}) is no average; give a positive number")
+                raise ValueError(f"PolynomialAverage({name}={value!r}) is not an average; give a positive number")
 
     def __call__(self, step: Numeric) -> Number:
         """Returns the rate at this step, the first being 0."""
@@ -300,7 +300,7 @@ def _require_positive(value: float, name: str) -> None:
     if not value > 0:
         raise ValueError(f"{name}={value!r} would move uphill or not at all; give a positive number")
     if value == math.inf:
-        raise ValueError(f"{name}={value!r} would leave in one step; give a finite number")
+        raise ValueError(f"{name}={value!r} must be finite")
 
 
 def decay(value: float, name: str) -> float:

@@ -357,7 +357,7 @@ def declared(data: Data) -> dict[str, tuple[str, tuple[int, ...]]]:
                 raise ValueError(f"it holds a whole number of {node.bit_length()} bits, where 64 are the most")
             continue
         if not isinstance(node, dict) or set(node) not in _NODES:
-            raise ValueError(f"{_quoted(node)} is no value that Lamu writes")
+            raise ValueError(f"{_quoted(node)} is not a value that Lamu writes")
         children, name = _parts(node)
         rest += [(child, depth + 1) for child in children]
         if name is not None:

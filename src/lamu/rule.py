@@ -265,7 +265,7 @@ class Rule(Runnable):
     def __post_init__(self) -> None:
         if not isinstance(self.curvature_update_period, int) or self.curvature_update_period < 1:
             raise ValueError(
-                f"curvature_update_period={self.curvature_update_period!r} is no period; give a positive integer"
+                f"curvature_update_period={self.curvature_update_period!r} is not a period; give a positive integer"
             )
 
     @property

@@ -172,7 +172,8 @@ def prior_values(prior: Any, belief: Belief, temperature: Number) -> Any:
     values: Any = prior.exponential(belief.to_natural())
     if type(values) is not type(belief):
         raise TypeError(
-            f"the prior {type(prior).__name__} is no {type(belief).__name__}; give Belief({type(belief).__name__}(...))"
+            f"the prior {type(prior).__name__} is not a {type(belief).__name__}; give "
+            f"Belief({type(belief).__name__}(...))"
         )
     return tree.scale(values.to_natural(), 1.0 / temperature)
 
@@ -184,7 +185,7 @@ def belief_of(like: Any, values: Any, words: str) -> Any:
     try:
         return like.with_natural(values)
     except ValueError as error:
-        raise ValueError(f"{words} is no belief ({error}); subtract only what was added") from None
+        raise ValueError(f"{words} is not a belief ({error}); subtract only what was added") from None
 
 
 def _require_positive(precision: Any, mean: Params, words: str) -> None:
@@ -196,7 +197,7 @@ def _require_positive(precision: Any, mean: Params, words: str) -> None:
         path = min(leaves, key=lambda name: leaves[name])
         least, where = leaves[path], f"the precision of the leaf {path!r}"
     if not least > 0:
-        raise ValueError(f"{words} is no belief, {where} would be {least:.6g}; subtract only what was added")
+        raise ValueError(f"{words} is not a belief, {where} would be {least:.6g}; subtract only what was added")
 
 
 def dispersion(posterior: Posterior) -> Params:

@@ -146,8 +146,8 @@ def _exported(
             reasons.append(error)
     reason = " ".join(str(reasons[-1]).split())
     raise TypeError(
-        f"the predictions of {name} cannot be exported, since they are no program of JAX alone (a network that calls "
-        f"back into Python is none); save(path) keeps the posterior for Lamu. JAX says: {reason[:200]}"
+        f"the predictions of {name} cannot be exported, since they are not a program of JAX alone (a network that "
+        f"calls back into Python is none); save(path) keeps the posterior for Lamu. JAX says: {reason[:200]}"
     ) from reasons[-1]
 
 

@@ -550,7 +550,7 @@ def require_target(model: object) -> None:
     """
     if not isinstance(model, Target):
         shown = textwrap.shorten(repr(model), 60, placeholder="…")
-        raise TypeError(f"model={shown} is no model; give lamu.Model(network, likelihood) or lamu.Graph")
+        raise TypeError(f"model={shown} is not a model; give lamu.Model(network, likelihood) or lamu.Graph")
 
 
 def same_structure(a: object, b: object) -> bool:

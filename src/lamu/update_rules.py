@@ -373,4 +373,4 @@ def _one_minus_power(decay: Numeric, count: Numeric) -> Array:
 def _require_not_negative(eps: object) -> None:
     """Raises a ValueError for a negative ε, which could cause a division by zero."""
     if isinstance(eps, int | float) and not 0 <= eps < math.inf:
-        raise ValueError(f"eps={eps!r} shields no division; give a small positive number, or zero")
+        raise ValueError(f"eps={eps!r} must be a small positive number, or zero")

@@ -123,7 +123,7 @@ def test_holes_of_an_autoencoder_are_filled() -> None:
 
 
 def test_a_key_is_no_number_of_rows() -> None:
-    with pytest.raises(TypeError, match=r"is no number of rows; call generate\(posterior, n, key\)"):
+    with pytest.raises(TypeError, match=r"is not a number of rows; call generate\(posterior, n, key\)"):
         lamu.latent.generate(autoencoder(), jax.random.key(0), 3)
 
 

@@ -182,7 +182,7 @@ def igo(
     if samples is not None and (not isinstance(samples, int) or samples < 2):
         raise ValueError(f"samples={samples!r} cannot be ranked; ask for at least two")
     if not init_scale > 0:
-        raise ValueError(f"init_scale={init_scale!r} is no standard deviation; give a positive number")
+        raise ValueError(f"init_scale={init_scale!r} is not a standard deviation; give a positive number")
     return BlackBox(
         learning_rate=rate(learning_rate),
         precision_rate=None if precision_rate is None else rate(precision_rate, "precision_rate"),

@@ -234,8 +234,8 @@ def blocks(algorithms: Mapping[str, Any] | None = None) -> Blocks:
         traits = require_part(algorithm, f"algorithms[{pattern!r}]").traits
         if traits.batching != "mini" or traits.length is not None or traits.runs != 1 or traits.streams != 1:
             raise ValueError(
-                f"the algorithm of {pattern!r} is no step on a minibatch of one run; give for instance ivon(), adam() "
-                "or svi()"
+                f"the algorithm of {pattern!r} is not a step on a minibatch of one run; give for instance ivon(), "
+                "adam() or svi()"
             )
     return Blocks(tuple(table.values()), tuple(table))
 

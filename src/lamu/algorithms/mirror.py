@@ -47,7 +47,7 @@ class Hypentropy:
     def check(self, theta: Array) -> None:
         """Raises a ValueError if β is not positive; every real parameter is valid."""
         if not self.beta > 0:
-            raise ValueError(f"beta={self.beta!r} is no scale of the parameters; give a positive number")
+            raise ValueError(f"beta={self.beta!r} is not a scale of the parameters; give a positive number")
 
     def to_dual(self, theta: Array) -> Array:
         """Returns arcsinh(θ/β)."""

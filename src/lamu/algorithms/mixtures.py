@@ -76,7 +76,7 @@ class MixtureRule(Runnable):
 
     def __post_init__(self) -> None:
         if not isinstance(self.components, int) or self.components < 1:
-            raise ValueError(f"components={self.components!r} makes no mixture; give a whole number of at least 1")
+            raise ValueError(f"components={self.components!r} must be a whole number of at least 1")
         for name in ("init_precision", "spread"):
             value = getattr(self, name)
             if isinstance(value, int | float) and not value > 0:

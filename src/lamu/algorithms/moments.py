@@ -56,7 +56,7 @@ def renewed(
 def require_variance(belief: Belief, name: str) -> None:
     """Raises a ValueError if the variance has no mean under the belief, a TypeError if the belief is not a Gamma."""
     if not isinstance(belief, Gamma):
-        raise TypeError(f"{name}={belief!r} is no belief about a precision; give for instance Gamma(6.0, 6.0)")
+        raise TypeError(f"{name}={belief!r} is not a belief about a precision; give for instance Gamma(6.0, 6.0)")
     shape: Params = belief.shape
     if not isinstance(shape, Tracer) and not np.all(np.asarray(shape) > 1.0):
         raise ValueError(f"{name} has the shape {shape}, so the variance has no mean; give one above 1")

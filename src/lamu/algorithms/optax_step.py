@@ -37,7 +37,7 @@ def optimiser_or(optimizer: Optimizer | None, name: str, *settings: float) -> Op
 
     if not isinstance(optimizer, optax.GradientTransformation):
         example = ", ".join(f"{value:g}" for value in settings)
-        raise TypeError(f"{optimizer!r} is no optax optimiser; give for instance optax.{name}({example})")
+        raise TypeError(f"{optimizer!r} is not an optax optimiser; give for instance optax.{name}({example})")
     return optimizer
 
 

@@ -394,7 +394,7 @@ class Searched(Rule):
         if super().explain_divergence(state) is None:
             return None
         return (
-            "the Hessian where the run ended is indefinite, so that it is no minimum (of relu: one at a kink); "
+            "the Hessian where the run ended is indefinite, so that it is not a minimum (of relu: one at a kink); "
             "take more steps, or newton(curvature=GaussNewton()) or laplace(), whose matrix is positive everywhere"
         )
 

@@ -25,7 +25,7 @@ __all__ = ["Conformal", "LeftOut", "conformal", "jackknife_plus"]
 def _place(n: int, level: float) -> int:
     """Returns the rank among n sorted distances that bounds the distance of a new row with a probability."""
     if not 0 < level < 1:
-        raise ValueError(f"{level!r} is no probability strictly between 0 and 1; for 90 % write 0.9")
+        raise ValueError(f"{level!r} is not a probability strictly between 0 and 1; for 90 % write 0.9")
     place = math.ceil((n + 1) * level - 1e-9)  # (n + 1) a may be an integer except for rounding
     if place > n:
         least = math.ceil(level / (1 - level) - 1e-9)
@@ -150,7 +150,7 @@ def conformal(pred: Prediction, y: Targets) -> Conformal:
     lost = int(np.sum(~np.isfinite(distances)))
     if lost:
         raise ValueError(
-            f"{lost} of {distances.size} distances are not finite: a target or a prediction is no number, or a "
+            f"{lost} of {distances.size} distances are not finite: a target or a prediction is not a number, or a "
             "prediction has no spread; leave such rows out of the calibration"
         )
     return Conformal(pred.support, np.sort(distances, axis=0))

@@ -147,7 +147,7 @@ def selective(
     y = target("selective", pred, y)
     for name, value in (("risk", risk), ("confidence", confidence)):
         if not 0 < value < 1:
-            raise ValueError(f"{name}={value!r} is no probability strictly between 0 and 1")
+            raise ValueError(f"{name}={value!r} is not a probability strictly between 0 and 1")
     if candidates < 1:
         raise ValueError(f"candidates={candidates!r} leaves nothing to choose from; give at least one")
     wrong, ranked = _wrong(pred, y, tolerance), _doubt(pred, doubt)

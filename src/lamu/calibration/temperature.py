@@ -267,7 +267,7 @@ def _of_classes(pred: Prediction, y: np.ndarray, counts: np.ndarray) -> float:
     logits = np.log(np.maximum(pred.support.probabilities(p), tiny))
     differences = logits - logits[np.arange(len(y)), y][:, None]
     if not np.isfinite(differences).all():
-        raise ValueError("a probability is no number; leave such rows out of the calibration")
+        raise ValueError("a probability is not a number; leave such rows out of the calibration")
 
     def slope(log_coldness: float) -> float:
         """The derivative of the mean negative log likelihood by β = 1/T: E_β[z] − z_y."""

@@ -134,7 +134,7 @@ def _sentence(error: Exception) -> str | None:
         return _in_options(str(error))
     # A path of the command: only the system's message has the reason.
     if isinstance(error, OSError) and isinstance(error.filename, str) and error.errno in _OF_PATHS:
-        return f"{_shortened(error.filename)!r} is no path here ({str(error.strerror).lower()}); give another"
+        return f"{_shortened(error.filename)!r} is not a path here ({str(error.strerror).lower()}); give another"
     # Python's own error names the missing module; the library's names the extra to install.
     if isinstance(error, ImportError) and error.name is None and _is_deliberate(error):
         return str(error)

@@ -140,7 +140,7 @@ def compare(
         raise ValueError(f"--splits is {splits}; give a whole number that is not below 1")
     if report is not None:
         if report.suffix.lower() not in (".html", ".htm"):
-            raise ValueError(f"--report {str(report)!r} is no .html file, and the report is HTML; give FILE.html")
+            raise ValueError(f"--report {str(report)!r} is not an .html file, and the report is HTML; give FILE.html")
         refuse_existing(report, option="--report")
         refuse_unwritable(report)
     if by not in (None, *ORDERS):
@@ -150,7 +150,7 @@ def compare(
     if reference is not None and peers:
         raise ValueError(f"{peers[0]!r} has no posterior to bring close to --reference {reference}; leave it out")
     if reference == DEFAULT:
-        raise ValueError(f"--reference is {reference!r}, which is no sampler; give one, for instance hmc")
+        raise ValueError(f"--reference is {reference!r}, which is not a sampler; give one, for instance hmc")
     if reference is not None:
         chosen[reference] = lengths(reference, chosen[reference])
     table = request.read()

@@ -26,7 +26,7 @@ def read_options(context: Any, path: Path | None) -> Path | None:
             f"--config {str(path)!r} is not UTF-8 text; write it as TOML, for instance seed = 1"
         ) from error
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"--config {str(path)!r} is no TOML ({error}); write lines such as seed = 1") from error
+        raise ValueError(f"--config {str(path)!r} is not TOML ({error}); write lines such as seed = 1") from error
     context.default_map = {**(context.default_map or {}), **_by_parameter(context, path, entries)}
     return path
 
@@ -65,7 +65,7 @@ def _by_parameter(context: Any, path: Path, given: dict[str, Any]) -> dict[str, 
             from lamu.data.wording import nearest
 
             raise ValueError(
-                f"--config {str(path)!r} has {name!r}, which is no option of `lamu {context.info_name}`; "
+                f"--config {str(path)!r} has {name!r}, which is not an option of `lamu {context.info_name}`; "
                 f"{nearest(name, allowed)}"
             )
         values[str(parameter.name)] = _value(name, value, parameter.multiple)

@@ -160,7 +160,7 @@ def fill_images(
     if not holes.any():
         raise ValueError(f"no pixel in {data!r} is missing; write NaN where one is to be filled in")
     if out is not None and out.suffix.lower() != ".npz":
-        raise ValueError(f"--out {str(out)!r} is no .npz file, and images are written as one; give FILE.npz")
+        raise ValueError(f"--out {str(out)!r} is not an .npz file, and images are written as one; give FILE.npz")
     arrays = _filled(posterior, images.pixels, request.samples or config["samples"])
     if out is not None:
         refuse_existing(out)
@@ -209,7 +209,7 @@ def _read(data: str, unit: float | None = None) -> Images:
     """Returns the images of a file, divided by a unit: by default 255 if values exceed 1."""
     path = Path(data)
     if path.suffix.lower() != ".npz":
-        raise ValueError(f"{data!r} is no .npz file; write images with numpy.savez(file, X=images)")
+        raise ValueError(f"{data!r} is not an .npz file; write images with numpy.savez(file, X=images)")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {data!r}; give an .npz file with the array X")
     values = arrays_of(path, ("X",))[0].get("X")

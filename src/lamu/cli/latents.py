@@ -326,7 +326,7 @@ def _posterior_and_rows(
     """Returns the contents of a folder and the rows of a table, after checks of both."""
     if out is not None:
         if out.suffix.lower() != ".csv":
-            raise ValueError(f"--out {str(out)!r} is no .csv file, and rows are written as CSV; give FILE.csv")
+            raise ValueError(f"--out {str(out)!r} is not a .csv file, and rows are written as CSV; give FILE.csv")
         refuse_existing(out)
         refuse_unwritable(out)
     config = read_config(run)

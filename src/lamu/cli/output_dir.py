@@ -369,13 +369,13 @@ def _with_name(out: Path) -> Path:
 def _foreign(out: Path) -> str:
     """Returns why `out` is not exactly what `lamu fit` wrote; an empty string if it is."""
     if out.is_symlink() or not out.is_dir():
-        return "is no folder"
+        return "is not a folder"
     try:
         config: Any = json.loads((out / "config.json").read_text(encoding="utf-8"))
         ours = isinstance(config, dict) and {"format", "algorithm", "target"} <= set(config)
     except (OSError, ValueError):
         ours = False
     if not ours:
-        return "is no folder that `lamu fit` made"
+        return "is not a folder that `lamu fit` made"
     others = sorted(path.name for path in out.iterdir() if path.name not in (*CONTENT, *_OF_MODELS))
     return f"also holds {others[0]!r}" if others else ""

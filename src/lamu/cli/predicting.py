@@ -164,7 +164,7 @@ def predict(
     y = None if table.y is None else checked.y
     if out is not None:
         if out.suffix.lower() != ".csv":
-            raise ValueError(f"--out {str(out)!r} is no .csv file, and predictions are written as CSV; give FILE.csv")
+            raise ValueError(f"--out {str(out)!r} is not a .csv file, and predictions are CSV; give FILE.csv")
         refuse_unwritable(out)
     parts = _blocks(posterior, table, y, encoding, request.samples or config["samples"])
     kept: list[dict[str, np.ndarray]] = []

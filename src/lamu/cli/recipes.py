@@ -129,8 +129,8 @@ def require_algorithm(name: str, value: object) -> None:
     lacking = [member for member in _MEMBERS if not hasattr(value, member)]
     if lacking:
         raise ValueError(
-            f"{name!r} gives a {type(value).__name__}, which is no algorithm: it lacks {_enumeration(lacking)}; see "
-            "lamu.protocol.Algorithm"
+            f"{name!r} gives a {type(value).__name__}, which is not an algorithm: it lacks {_enumeration(lacking)}; "
+            "see lamu.protocol.Algorithm"
         )
 
 
@@ -287,9 +287,9 @@ def whole_settings(settings: Sequence[str], defaults: Mapping[str, int], of: str
     for text in settings:
         name, _, value = text.partition("=")
         if name not in sizes:
-            raise ValueError(f"--set {name} is no setting of {of}; {nearest(name, sizes)}")
+            raise ValueError(f"--set {name} is not a setting of {of}; {nearest(name, sizes)}")
         if not value.isdigit() or int(value) < 1:
-            raise ValueError(f"--set {text} is no number of {name}; give a whole number from 1")
+            raise ValueError(f"--set {text} is not a number of {name}; give a whole number from 1")
         sizes[name] = int(value)
     return sizes
 

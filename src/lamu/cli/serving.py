@@ -99,5 +99,5 @@ def _shape(shape: str | None, posterior: Posterior) -> tuple[int, ...]:
         return row_shape
     sizes = shape.split(",")
     if not all(size.strip().isdigit() and int(size) for size in sizes):
-        raise ValueError(f"--shape {shape!r} is no shape; give whole numbers, for instance 28,28,1")
+        raise ValueError(f"--shape {shape!r} is not a shape; give whole numbers, for instance 28,28,1")
     return tuple(map(int, sizes))

@@ -523,7 +523,7 @@ def _numbers(name: str, values: object) -> Any:
     """Returns an array of numbers: JAX arrays unchanged, anything else as NumPy, which keeps 64 bits for checks."""
     if np.ma.is_masked(values):
         count = int(np.ma.count_masked(values))
-        raise ValueError(f"{name} has {count} masked values, which are no data; fill them in, or leave them out")
+        raise ValueError(f"{name} has {count} masked values, which are not data; fill them in, or leave them out")
     if isinstance(values, Mapping):
         raise TypeError(
             f"{name} is a mapping of {listed(list(values))}, and a network reads one array; put its parts side by "

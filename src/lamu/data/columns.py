@@ -366,4 +366,4 @@ def _day_first(source: Source, name: str) -> bool | None:
 
 def _no_date(source: Source, name: str, text: str) -> DataError:
     way = "write the year with four digits" if _SHORT_YEAR.fullmatch(text) else "write it as year-month-day"
-    return DataError(f"{source.name} has {quoted(text)} in the column {name!r} of dates, which is no date; {way}")
+    return DataError(f"{source.name} has {quoted(text)} in the column {name!r} of dates, which is not a date; {way}")

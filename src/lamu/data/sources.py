@@ -139,7 +139,7 @@ def image_folder(
 
     root = Path(path)
     if not root.is_dir():
-        raise DataError(f"{str(path)!r} is no folder; give one that has a folder of images for each class")
+        raise DataError(f"{str(path)!r} is not a folder; give one that has a folder of images for each class")
     files_by_class = {
         folder.name: [file for file in sorted(folder.iterdir()) if file.suffix.lower() in _TYPES]
         for folder in sorted(root.iterdir())
@@ -159,7 +159,7 @@ def image_folder(
                     image = opened.convert(mode)
                     image = image if size is None else image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
             except (UnidentifiedImageError, OSError) as error:
-                raise DataError(f"{str(file)!r} is no image that can be read; save it again, or take it out") from error
+                raise DataError(f"{str(file)!r} is not a readable image; save it again, or take it out") from error
             array = np.asarray(image, np.float32) / 255
             if images and array.shape[:2] != images[0].shape[:2]:
                 raise DataError(
@@ -210,7 +210,7 @@ def open_source(data: Data, text: Collection[str] = (), separator: str | None = 
     if names_of(data) is not None:
         return _frame(data)
     if not isinstance(data, str | os.PathLike):
-        raise DataError(f"{quoted(data)} is no table; give {KNOWN}, a frame of pandas or polars, or a bundled set")
+        raise DataError(f"{quoted(data)} is not a table; give {KNOWN}, a frame of pandas or polars, or a bundled set")
     if str(data) in names():
         return _bundled(str(data))
     path = Path(data)
@@ -301,7 +301,7 @@ def _csv(path: Path, text: Collection[str], separator: str | None) -> Source:
             raise DataError(f"{name} is a damaged compressed file ({error}); copy it again") from error
         except (pd.errors.ParserError, pd.errors.EmptyDataError, csv.Error) as error:
             raise DataError(
-                f"{name} is no regular table ({' '.join(str(error).split())}); give all rows the same fields"
+                f"{name} is not a regular table ({' '.join(str(error).split())}); give all rows the same fields"
             ) from error
     frame.columns = header
     nameless = header.count("")
@@ -437,7 +437,7 @@ def _columnar(path: Path) -> Source:
     except (pyarrow.ArrowException, ValueError) as error:
         why = " ".join(str(error).split()).rstrip(".")[:120]
         kind, remedy = ("Parquet", "") if parquet else ("Arrow", ", for instance with to_feather")
-        raise DataError(f"{name} is no whole {kind} file ({why}); write it again{remedy}") from error
+        raise DataError(f"{name} is not a whole {kind} file ({why}); write it again{remedy}") from error
 
 
 def _of_arrow(name: str, schema: Any, rows: int, content: Callable[[str], Any]) -> Source:
@@ -476,7 +476,7 @@ def arrays_of(path: Path, names: Collection[str]) -> tuple[dict[str, np.ndarray]
             return {key: archive[key] for key in keys if key in names}, keys
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(
-            f"{str(path)!r} is no .npz file of plain arrays ({error}); write it with numpy.savez"
+            f"{str(path)!r} is not an .npz file of plain arrays ({error}); write it with numpy.savez"
         ) from error
 
 

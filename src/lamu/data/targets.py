@@ -105,7 +105,7 @@ def decide(source: Source, target: str, task: str | None) -> tuple[str, tuple[La
         )
     if number and not all_integers:
         value = next(label for label in labels if not float(label).is_integer())
-        raise DataError(f"the target {target!r} has the value {value!r}, which is no class; take regression")
+        raise DataError(f"the target {target!r} has the value {value!r}, which is not a class; take regression")
     return chosen, tuple(int(label) for label in labels) if number else labels, notes
 
 

@@ -191,7 +191,7 @@ class Quadrature(Expectation):
     def __post_init__(self) -> None:
         # One node sits at the mean, where Stein's form of the second derivative is zero.
         if not isinstance(self.points, int) or self.points < 2:
-            raise ValueError(f"a quadrature rule with {self.points!r} nodes sees no curvature; ask for at least two")
+            raise ValueError(f"a quadrature rule with {self.points!r} nodes has no curvature; ask for at least two")
 
     def evaluate(
         self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: Any

@@ -371,7 +371,7 @@ class Relaxed:
     def __post_init__(self) -> None:
         require_draws(self.samples)
         if isinstance(self.floor, float | int) and self.floor < 0.0:
-            raise ValueError(f"the floor {self.floor!r} would turn gradients around; give a small number, or 0")
+            raise ValueError(f"the floor {self.floor!r} would reverse gradients; give a small number, or 0")
         if isinstance(self.temperature, float | int) and not self.temperature > 0.0:
             raise ValueError(
                 f"the temperature {self.temperature!r} of a relaxation is not positive; at zero nothing is relaxed"

@@ -209,7 +209,7 @@ def others(losses: Array) -> Array:
 def require_others(count: int, name: str) -> None:
     """Raises a ValueError for a single draw."""
     if count < 2:
-        raise ValueError(f"{name} leaves the draw out that it serves, and needs two draws or more, not {count}")
+        raise ValueError(f"{name} leaves out one draw and needs two or more, not {count}")
 
 
 @record

@@ -162,4 +162,4 @@ def _with_prior(evaluation: Evaluation, loss: BatchLoss, mean: Params, structure
 
 def _require_radius(radius: Number) -> None:
     if isinstance(radius, int | float) and not radius >= 0:
-        raise ValueError(f"radius={radius!r} is no distance; give a number that is not negative")
+        raise ValueError(f"radius={radius!r} is not a distance; give a number that is not negative")

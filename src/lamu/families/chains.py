@@ -66,7 +66,7 @@ def checked_lengths(length: Params, series: Params, name: str) -> Params:
             valid = (counts >= 1) & (counts <= T) & (counts == np.floor(counts))
             if not np.all(valid):
                 raise ValueError(
-                    f"{name}: the length {counts[~valid].flat[0]:g} is no whole number from 1 to {T}, the number of "
+                    f"{name}: the length {counts[~valid].flat[0]:g} is not a whole number from 1 to {T}, the number of "
                     "times with padding; give the number of times that each series has"
                 )
         return jnp.broadcast_to(jnp.asarray(count, jnp.int32), array.shape[:-1])

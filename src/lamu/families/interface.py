@@ -99,7 +99,7 @@ class IndependentDraws:
             level: the probability inside, between 0 and 1.
         """
         if not 0 < level < 1:
-            raise ValueError(f"level={level!r} is no probability strictly between 0 and 1; for 90 % write 0.9")
+            raise ValueError(f"level={level!r} is not a probability strictly between 0 and 1; for 90 % write 0.9")
         if self.is_normal:
             z = ndtri((1.0 + level) / 2.0)
             ends = [jax.tree.map(lambda m, s, sign=sign: m + sign * z * s, self.mean, self.std) for sign in (-1, 1)]

@@ -130,7 +130,7 @@ class Quantile(BaseDistribution):
             seen = np.asarray(self.function(jnp.linspace(0.01, 0.99, 99)))
         if not (np.isfinite(seen).all() and (np.diff(seen) > 0).all()):
             raise ValueError(
-                f"{self.function!r} does not increase on (0, 1), so it is no quantile function; give an inverse "
+                f"{self.function!r} does not increase on (0, 1), so it is not a quantile function; give an inverse "
                 "distribution function, for instance lambda u: jnp.log(u) - jnp.log1p(-u)"
             )
 

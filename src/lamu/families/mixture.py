@@ -66,7 +66,7 @@ class Mixture:
     @property
     def mean(self) -> Params:
         """Not defined: the average of several modes may have no probability."""
-        raise AttributeError("a mixture has several modes, whose average is no estimate; use predict or .components")
+        raise AttributeError("a mixture has several modes and no single estimate; use predict or .components")
 
     @property
     def count(self) -> int:

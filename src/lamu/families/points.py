@@ -77,7 +77,7 @@ class Draws:
     @property
     def mean(self) -> Params:
         """Not defined: the average of draws from several modes may have no probability."""
-        raise AttributeError("draws may lie in several modes, whose average is no estimate; use predict or .samples")
+        raise AttributeError("draws may have several modes and no single estimate; use predict or .samples")
 
     @property
     def count(self) -> int:
@@ -137,7 +137,7 @@ class Ensemble:
     @property
     def mean(self) -> Params:
         """Not defined: members may lie in different modes, whose average may have no probability."""
-        raise AttributeError("an ensemble has several modes, whose average is no estimate; use predict or .members")
+        raise AttributeError("an ensemble has several modes and no single estimate; use predict or .members")
 
     @property
     def count(self) -> int:

@@ -137,7 +137,7 @@ class Categorical(TextbookFamily):
             if not isinstance(leaf, Tracer):
                 sums, least = np.sum(np.asarray(leaf), axis=-1), np.min(np.asarray(leaf))
                 if not least > 0:
-                    raise ValueError(f"the probability {least:.6g} is not positive; a category that cannot be is none")
+                    raise ValueError(f"the probability {least:.6g} is not positive; leave out impossible categories")
                 if not np.allclose(sums, 1.0, rtol=0.0, atol=1e-5):
                     worst = np.ravel(sums)[np.argmax(np.abs(np.ravel(sums) - 1.0))]
                     raise ValueError(f"the probabilities sum to {worst:.6g} and not to one; divide them by their sum")

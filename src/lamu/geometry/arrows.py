@@ -407,7 +407,7 @@ class Factorwise:
 
     def __post_init__(self) -> None:
         if not isinstance(self.every, int) or self.every < 1:
-            raise ValueError(f"every={self.every!r} is no number of steps; give a positive integer")
+            raise ValueError(f"every={self.every!r} is not a number of steps; give a positive integer")
 
     def move(self, precision: StaleFactors, target: OperatorTree, rate: Numeric) -> StaleFactors:
         """Returns the precision with each factor moved by the given rate towards the target's."""

@@ -76,7 +76,7 @@ class LogNormal:
 
     def __post_init__(self) -> None:
         if isinstance(self.scale, int | float) and not self.scale > 0:
-            raise ValueError(f"LogNormal(scale={self.scale!r}) is no noise; give a positive number")
+            raise ValueError(f"LogNormal(scale={self.scale!r}) is not noise; give a positive number")
 
     @property
     def mean(self) -> Number:

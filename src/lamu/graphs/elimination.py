@@ -267,7 +267,7 @@ class Coordinate(Local):
 
     def __post_init__(self) -> None:
         if self.sweeps < 1:
-            raise ValueError(f"sweeps={self.sweeps!r} update nothing; ask for at least one")
+            raise ValueError(f"sweeps={self.sweeps!r} must be at least one")
 
     def proposal(self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest) -> Proposal:
         """Returns the converged beliefs about all latents."""

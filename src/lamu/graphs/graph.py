@@ -189,7 +189,7 @@ class Graph(GraphMessages):
                 self.expansion.require(program.sites)
         elif not isinstance(self.sites, tuple) or not all(isinstance(site, GraphSite) for site in self.sites):
             raise TypeError(
-                f"the program is {self.sites!r}, which is no function; give one that takes a model m and "
+                f"the program is {self.sites!r}, which is not a function; give one that takes a model m and "
                 "declares its variables with m.sample"
             )
         if self.constraints is None:
@@ -340,7 +340,7 @@ class Graph(GraphMessages):
         """Returns rows whose NaN entries are queried, checked; a number of new rows is returned as it is."""
         if isinstance(x, int) and not isinstance(x, bool):
             if x < 1:
-                raise ValueError(f"{x!r} new rows are none; ask for at least one")
+                raise ValueError(f"{x!r} new rows cannot be predicted; ask for at least one")
             return x
         return self.rows(x)
 

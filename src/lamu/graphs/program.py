@@ -57,7 +57,7 @@ class LearnedPrior(Factor):
 
     def __post_init__(self) -> None:
         if not isinstance(self.latents, int) or self.latents < 1:
-            raise ValueError(f"latents={self.latents!r} is no number of latents; give a whole number from 1")
+            raise ValueError(f"latents={self.latents!r} is not a number of latents; give a whole number from 1")
 
     @abstractmethod
     def first(self, key: RandomKey, dtype: DTypeLike) -> Params:
@@ -137,7 +137,7 @@ class PriorWeights(Network):
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, Any]:
         # Raises a TypeError: there is no output.
-        raise TypeError("the weights of a prior are no network to be called; sample from the prior")
+        raise TypeError("the weights of a prior are not a network to be called; sample from the prior")
 
 
 # In `params["network"]` and next to it: parameters of encoders, and dispersions.
@@ -284,7 +284,7 @@ class Program:
         self._require_free(name)
         widths = (outputs,) if isinstance(outputs, int) else tuple(outputs)
         if not widths or any(not isinstance(width, int) or width < 1 for width in widths):
-            raise ValueError(f"outputs={outputs!r} of {name!r} are no positive numbers; give for instance 784")
+            raise ValueError(f"outputs={outputs!r} of {name!r} are not positive numbers; give for instance 784")
         site = NetworkSite(name, adapted(network), widths)
         self._networks.append(site)
         return site

@@ -72,10 +72,10 @@ def GaussianChain(
         raise ValueError(f"the transition has the shape {A.shape}; give a square matrix [d, d]")
     is_associative = associative(scan)
     if steps < 2:
-        raise ValueError(f"steps={steps!r} make no series; give at least two")
+        raise ValueError(f"steps={steps!r} must be at least two")
     if np.ndim(first_precision) > 1 or not np.all(np.asarray(first_precision) > 0):
         raise ValueError(
-            f"first_precision={first_precision!r} is no positive number; give one, small for a diffuse start"
+            f"first_precision={first_precision!r} is not a positive number; give one, small for a diffuse start"
         )
     if not isinstance(precision, Expression):
         _require_held(np.asarray(precision, float))
@@ -197,7 +197,7 @@ def Markov(steps: int, initial: Any, transition: Any, scan: str = "sequential") 
         (50, 3)
     """
     if steps < 2:
-        raise ValueError(f"steps={steps!r} make no series; give at least two")
+        raise ValueError(f"steps={steps!r} must be at least two")
     first = argument(initial, Probabilities, "the initial of Markov")
     then = argument(transition, Probabilities, "the transition of Markov")
     if first.shape is not None and then.shape is not None and then.shape != (*first.shape, *first.shape):

@@ -114,7 +114,7 @@ class Statistics(ABC):
 
     def mode(self) -> Any:
         r"""Returns the x that maximises \(\langle\lambda, T(x)\rangle\), for natural parameters λ."""
-        raise TypeError(f"{self.words} are summed out or observed, and are no point")
+        raise TypeError(f"{self.words} are summed out or observed, and are not a point")
 
 
 def kept(natural: Array) -> Array:
@@ -551,7 +551,7 @@ def kind_of(belief: Belief) -> type[Statistics]:
     if kind is None:
         families = ", ".join(family.__name__ for family in OF_FAMILY)
         raise TypeError(
-            f"a {type(belief).__name__} is no prior of a graph's variable; give one of {families}, or a factor such as "
-            "graphs.Normal(0.0, precision=1.0)"
+            f"a {type(belief).__name__} is not a prior of a graph's variable; give one of {families}, or a factor "
+            "such as graphs.Normal(0.0, precision=1.0)"
         )
     return kind

@@ -185,8 +185,8 @@ def require_multiple(outputs: int, inputs: int, name: str) -> None:
     """Raises a ValueError unless every input has the same number of outputs."""
     if outputs % inputs:
         raise ValueError(
-            f"{name} has {inputs} inputs and the likelihood asks for {outputs} outputs, which is no multiple; give the "
-            f"data as inputs and as targets, with likelihoods.PerPosition(Bernoulli(), ({inputs},)) for instance"
+            f"{name} has {inputs} inputs and the likelihood asks for {outputs} outputs, which is not a multiple; give "
+            f"the data as inputs and as targets, with likelihoods.PerPosition(Bernoulli(), ({inputs},)) for instance"
         )
 
 

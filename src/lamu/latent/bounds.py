@@ -365,7 +365,7 @@ class FreeBits(Bound):
 
     def __post_init__(self) -> None:
         if not self.nats >= 0:
-            raise ValueError(f"nats={self.nats!r} cannot be free; give a number from 0, for instance 0.1")
+            raise ValueError(f"nats={self.nats!r} must not be negative; give for instance 0.1")
 
     def of_row(self, key: RandomKey, joint: Joint, belief: Belief, weight: Number = 1.0) -> Array:
         """Returns the average log likelihood, minus β times the divergences, each at least λ."""
@@ -414,7 +414,7 @@ class Renyi(Bound):
 
     def __post_init__(self) -> None:
         if not self.alpha >= 0:
-            raise ValueError(f"alpha={self.alpha!r} is negative, and its estimate is no bound; give alpha from 0")
+            raise ValueError(f"alpha={self.alpha!r} is negative, and its estimate is not a bound; give alpha from 0")
         if self.alpha == 1:
             raise ValueError("alpha=1 is the evidence lower bound; use ELBO(samples)")
 

@@ -49,7 +49,7 @@ def functions_of(posterior: Any) -> tuple[Callable[[np.ndarray], Any], Callable[
             "Categorical(K)"
         )
     if not _standard(z, environment, dtype):
-        raise TypeError(f"the prior of {z.name!r} is no standard normal, whose bins the code cuts; use Normal(0, 1)")
+        raise TypeError(f"the prior of {z.name!r} is not a standard normal, whose bins the code cuts; use Normal(0, 1)")
 
     def probabilities(value: np.ndarray) -> np.ndarray:
         f = np.asarray(_outputs(graph, dict(statistics), np.asarray(value, dtype), z.name, y.name), float)

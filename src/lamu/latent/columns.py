@@ -317,7 +317,7 @@ class Columns:
 def _require_kind(name: str, kind: str, present: np.ndarray, levels: tuple[str, ...]) -> None:
     """Raises a DataError for a column with values outside a kind's support."""
     if levels and kind != "category":
-        raise DataError(f"the column {name!r} holds words such as {levels[0]!r}, which are no {kind}; leave it out")
+        raise DataError(f"the column {name!r} holds words such as {levels[0]!r}, which are not a {kind}; leave it out")
     is_integer = present == np.floor(present)
     wrong = {
         "positive": present <= 0,

@@ -111,9 +111,9 @@ class Attention(Glimpse):
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
         if self.filters < 2:
-            raise ValueError(f"filters={self.filters!r} make no patch; give a whole number from 2")
+            raise ValueError(f"filters={self.filters!r} must be a whole number from 2")
         if len(self.shape) != 2:
-            raise ValueError(f"shape={self.shape!r} is no image; give height and width, for instance (28, 28)")
+            raise ValueError(f"shape={self.shape!r} is not an image; give height and width, for instance (28, 28)")
 
     def size(self, pixels: int) -> int:
         """Returns N².

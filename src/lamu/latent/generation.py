@@ -135,7 +135,7 @@ def generate(posterior: Any, n: int, key: RandomKey) -> dict[str, Array]:
     try:
         n = operator.index(n)
     except TypeError:
-        raise TypeError(f"n={n!r} is no number of rows; call generate(posterior, n, key)") from None
+        raise TypeError(f"n={n!r} is not a number of rows; call generate(posterior, n, key)") from None
     if n < 1:
         raise ValueError(f"n={n!r} draws nothing; ask for at least one row")
     if graph.columns:
@@ -143,7 +143,7 @@ def generate(posterior: Any, n: int, key: RandomKey) -> dict[str, Array]:
     words = [site.name for site in graph.in_rows if isinstance(site.factor, WordsFactor)]
     if words:
         raise TypeError(
-            f"how many {words[0]} a document has is no part of the model; draw words by predict({n}).sample(key, m)"
+            f"how many {words[0]} a document has is not a part of the model; draw words by predict({n}).sample(key, m)"
         )
 
     generate_block = lambda rows, first: _generated(graph, posterior.belief, jax.random.clone(key), len(rows), first)
@@ -206,7 +206,7 @@ def impute(posterior: Any, rows: Any, key: RandomKey, draws: int = 100, warmup: 
     """
     graph = graph_of(posterior)
     if draws < 1:
-        raise ValueError(f"draws={draws!r} keep nothing; ask for at least one")
+        raise ValueError(f"draws={draws!r} must be at least one")
     of_theta, of_chain = jax.random.split(key)
     statistics = expected_statistics(graph, posterior.belief, 32, of_theta)
     data = asking(graph, statistics, graph.rows(rows)).y

@@ -39,7 +39,7 @@ def oversample_labelled(rows: Mapping[str, Any], category: str = "c", share: flo
         (array([1., 2., 3., 0., 0.]), array([1. , 1. , 1. , 0.5, 0.5], dtype=float32))
     """
     if not 0 < share < 1:
-        raise ValueError(f"share={share!r} is no share of a batch; give one between 0 and 1, for instance 0.25")
+        raise ValueError(f"share={share!r} is not a share of a batch; give one between 0 and 1, for instance 0.25")
     if category not in rows:
         raise ValueError(f"the rows have no category {category!r}; give one of {', '.join(map(repr, rows))}")
     is_labelled = ~np.isnan(np.asarray(rows[category], float))

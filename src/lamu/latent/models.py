@@ -771,5 +771,6 @@ def StackedSemiSupervised(
 def _require_share(labelled: float) -> None:
     if not 0 < labelled <= 1:
         raise ValueError(
-            f"labelled={labelled!r} is no share of the rows; give the rows with a label over all rows, for instance 0.1"
+            f"labelled={labelled!r} is not a share of the rows; give the rows with a label over all rows, for "
+            "instance 0.1"
         )

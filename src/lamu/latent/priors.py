@@ -235,7 +235,7 @@ class TransitionPrior(LearnedPrior):
         super().__post_init__()
         object.__setattr__(self, "network", adapted(self.network))
         if self.steps < 2:
-            raise ValueError(f"steps={self.steps!r} are no series; give a whole number from 2")
+            raise ValueError(f"steps={self.steps!r} are not a series; give a whole number from 2")
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -134,7 +134,7 @@ class Categorical(Likelihood):
 
     def __post_init__(self) -> None:
         if not isinstance(self.classes, int | np.integer) or isinstance(self.classes, bool):
-            raise TypeError(f"Categorical({self.classes!r}) is no number of classes; give a whole number, 2 or more")
+            raise TypeError(f"Categorical({self.classes!r}) is not a number of classes; give a whole number, 2 or more")
         if self.classes < 2:
             raise ValueError(f"Categorical({self.classes}) has too few classes; give 2 or more")
 

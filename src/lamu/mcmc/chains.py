@@ -504,9 +504,9 @@ def chains_of(
     """Returns the sampler of a kernel, after checking its arguments."""
     require_lengths(chains, warmup, draws, thinning)
     if not 0 < target_acceptance < 1:
-        raise ValueError(f"target_acceptance={target_acceptance!r} is no rate; give a number between 0 and 1")
+        raise ValueError(f"target_acceptance={target_acceptance!r} is not a rate; give a number between 0 and 1")
     if isinstance(step_size, int | float) and not step_size > 0:
-        raise ValueError(f"step_size={step_size!r} moves nowhere; give a positive number, or None to learn it")
+        raise ValueError(f"step_size={step_size!r} must be positive, or None to learn it")
     if step_size is None:
         require_blackjax("the warm-up", ", or give step_size")
     return Chains(kernel, chains, warmup, draws, float(target_acceptance), step_size, start, thinning)

@@ -81,7 +81,7 @@ class BezierCurve:
         for name in ("steps", "learning_rate"):
             value = getattr(self, name)
             if isinstance(value, int | float) and not value > 0:
-                raise ValueError(f"{name}={value!r} bends no path; give a positive number")
+                raise ValueError(f"{name}={value!r} must be positive")
 
     @property
     def words(self) -> str:
@@ -218,10 +218,10 @@ def barriers(
     """
     path = StraightLine() if path is None else path
     if not isinstance(path, StraightLine | BezierCurve):
-        raise TypeError(f"path={path!r} is no path; give StraightLine() or BezierCurve()")
+        raise TypeError(f"path={path!r} is not a path; give StraightLine() or BezierCurve()")
     if points < 3 or draws < 2:
         name, value, least = ("points", points, 3) if points < 3 else ("draws", draws, 2)
-        raise ValueError(f"{name}={value!r} shows no barrier; give at least {least}")
+        raise ValueError(f"{name}={value!r} must be at least {least}")
     picked = _picked(posterior, draws)
     if model is not None:
         posterior, picked = _in_the_sampled_space(posterior, picked, model)
@@ -331,11 +331,11 @@ def _picked(posterior: Posterior, draws: int) -> Params:
         picked = jax.tree.map(lambda leaf: jnp.asarray(leaf[:, chosen]), belief.samples)
     else:
         raise TypeError(
-            f"a {type(belief).__name__} belief has no chains to go between; give what a sampler of lamu.mcmc or an "
+            f"a {type(belief).__name__} belief has no chains to connect; give what a sampler of lamu.mcmc or an "
             "ensemble made"
         )
     if jax.tree.leaves(picked)[0].shape[0] < 2:
-        raise ValueError("there is one chain, and nowhere to go from it; run at least two")
+        raise ValueError("there is only one chain; run at least two")
     return picked
 
 
@@ -348,7 +348,7 @@ def _chosen(picked: Params, where: list[tuple[int, int]]) -> Params:
 def _in_the_sampled_space(posterior: Posterior, picked: Params, model: Target) -> tuple[Posterior, Params]:
     if not isinstance(model, Density) or not isinstance(posterior.model, Density):
         raise TypeError(
-            f"model={type(model).__name__} is no density; give the LogDensity that was sampled, or leave model out"
+            f"model={type(model).__name__} is not a density; give the LogDensity that was sampled, or leave model out"
         )
     return replace(posterior, model=model), model.unconstrained(picked)
 

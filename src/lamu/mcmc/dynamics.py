@@ -101,7 +101,7 @@ class Thermostat:
     def __post_init__(self) -> None:
         _require_friction(self.friction)
         if isinstance(self.inertia, int | float) and not self.inertia > 0:
-            raise ValueError(f"inertia={self.inertia!r} is none; give a positive number")
+            raise ValueError(f"inertia={self.inertia!r} must be positive")
 
     def init(self, like: Params) -> State:
         """Returns a momentum of zero, and the initial friction."""

@@ -107,7 +107,7 @@ class ControlVariates:
 
     def __post_init__(self) -> None:
         if self.period is not None and (not isinstance(self.period, int) or self.period < 1):
-            raise ValueError(f"period={self.period!r} passes serve no reference; give a whole number of at least 1")
+            raise ValueError(f"period={self.period!r} passes must be a whole number of at least 1")
 
     def init(self, position: Params) -> State:
         """Returns the start as the reference, with an empty sum."""
@@ -160,7 +160,7 @@ class KnownNoise:
 
     def __post_init__(self) -> None:
         if isinstance(self.variance, int | float) and self.variance < 0:
-            raise ValueError(f"noise_estimate={self.variance!r} is no variance; give zero or a positive number")
+            raise ValueError(f"noise_estimate={self.variance!r} is not a variance; give zero or a positive number")
 
     def __call__(self, position: Params, batch: Batch, objective: Objective, network_state: State) -> Params:
         """Returns the number at every coordinate."""

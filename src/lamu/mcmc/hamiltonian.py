@@ -146,9 +146,9 @@ def hmc(
         (2, 50)
     """
     if isinstance(path_length, int | float) and not path_length > 0:
-        raise ValueError(f"path_length={path_length!r} leads nowhere; give a positive number, for instance 3.14")
+        raise ValueError(f"path_length={path_length!r} must be positive, for instance 3.14")
     if not isinstance(most, int) or most < 1:
-        raise ValueError(f"most={most!r} leaves no step to take; give a whole number of at least 1")
+        raise ValueError(f"most={most!r} must be a whole number of at least 1")
     return chains_of(Hamiltonian(path_length, most), chains, warmup, draws, target_acceptance, step_size, start)
 
 

@@ -249,13 +249,13 @@ class Cyclical:
     def __post_init__(self) -> None:
         _positive(self.peak, "peak")
         if not isinstance(self.cycles, int) or self.cycles < 1:
-            raise ValueError(f"cycles={self.cycles!r} is no number of cycles; give a whole number of at least 1")
+            raise ValueError(f"cycles={self.cycles!r} is not a number of cycles; give a whole number of at least 1")
         if not 0 <= self.exploration < 1:
-            raise ValueError(f"exploration={self.exploration!r} is no share of a cycle; give a number in [0, 1)")
+            raise ValueError(f"exploration={self.exploration!r} is not a share of a cycle; give a number in [0, 1)")
         if isinstance(self.exploration_temperature, int | float) and self.exploration_temperature < 0:
             raise ValueError(
-                f"exploration_temperature={self.exploration_temperature!r} is no temperature; give zero to descend, or "
-                "a positive number"
+                f"exploration_temperature={self.exploration_temperature!r} is not a temperature; give zero to "
+                "descend, or a positive number"
             )
 
     def over(self, draws: int, thinning: int, warmup: int) -> Cyclical:
@@ -313,7 +313,7 @@ def step_size(value: AnyStepSize) -> StepSize:
 
 def _positive(value: object, name: str) -> None:
     if isinstance(value, int | float) and not value > 0:
-        raise ValueError(f"{name}={value!r} is no step size of a sampler's schedule; give a positive number")
+        raise ValueError(f"{name}={value!r} is not a step size of a sampler's schedule; give a positive number")
 
 
 # On a quadratic mean loss with curvature h, a step of size ε makes the variance too large by a share of \(\epsilon h /
@@ -382,7 +382,7 @@ class CurvatureStepSize:
         for name in ("bias", "noise"):
             value = getattr(self, name)
             if isinstance(value, int | float) and not 0 < value < math.inf:
-                raise ValueError(f"{name}={value!r} leaves no step size; give a positive number")
+                raise ValueError(f"{name}={value!r} must be positive")
 
     def init(self, key: RandomKey, position: Params) -> State:
         """Returns a random unit direction, and infinite curvature, for which a chain rests, as estimate."""

@@ -74,7 +74,7 @@ class SequentialTest:
 
     def __post_init__(self) -> None:
         if isinstance(self.error, int | float) and not 0 <= self.error < 0.5:
-            raise ValueError(f"error={self.error!r} is no chance of a mistake; give a number from 0 to below 0.5")
+            raise ValueError(f"error={self.error!r} is not a chance of a mistake; give a number from 0 to below 0.5")
 
     def look(self, key: RandomKey, now: _Tally, added: Array, log_prior: Array, count: Array, u: Array) -> _Tally:
         """Returns the sums and the decision after adding rows; u is that of the whole transition."""
@@ -236,7 +236,7 @@ def minibatch_mh(
         (2, 20)
     """
     if not isinstance(rows, int) or rows < 1:
-        raise ValueError(f"rows={rows!r} shows nothing; give a whole number of at least 1, better 30 or more")
+        raise ValueError(f"rows={rows!r} must be a whole number of at least 1, better 30 or more")
     if not hasattr(test, "look"):
-        raise TypeError(f"test={test!r} judges nothing; give SequentialTest() or DelayedAcceptance()")
+        raise TypeError(f"test={test!r} is not a test; give SequentialTest() or DelayedAcceptance()")
     return chains_of(Subsampled(test, rows), chains, warmup, draws, target_acceptance, step_size, start)

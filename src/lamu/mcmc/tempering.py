@@ -160,7 +160,7 @@ def parallel_tempering(
     ladder = tuple(float(temperature) for temperature in temperatures)
     rising = all(low < high for low, high in pairwise(ladder))
     if len(ladder) < 2 or ladder[0] != 1.0 or not rising:
-        raise ValueError(f"temperatures={temperatures!r} is no ladder; give at least two that rise from 1")
+        raise ValueError(f"temperatures={temperatures!r} is not a ladder; give at least two that rise from 1")
     if isinstance(kernel, Subsampled):
         raise TypeError(f"kernel={kernel!r} looks at some rows only; replicas are exchanged by their whole densities")
     moves = Hamiltonian() if kernel is None else kernel

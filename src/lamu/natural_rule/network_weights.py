@@ -275,7 +275,7 @@ class NetworkWeights(Subject):
             return tree.zeros_like(belief.to_natural())
         else:
             name = type(belief).__name__
-            raise TypeError(f"the prior {type(prior).__name__} is no {name}; give Belief({name}(...))")
+            raise TypeError(f"the prior {type(prior).__name__} is not a {name}; give Belief({name}(...))")
         like = belief.to_natural()
         values = jax.tree.map(lambda value, leaf: jnp.broadcast_to(value, leaf.shape).astype(leaf.dtype), values, like)
         return tree.scale(values, 1.0 / objective.temperature)

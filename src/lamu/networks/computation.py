@@ -143,7 +143,7 @@ class Rematerialised(NetworkWrapper):
         super().__post_init__()
         count = self.segments
         if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
-            raise ValueError(f"segments={count!r} cuts no pass; give a positive integer, or None for the root")
+            raise ValueError(f"segments={count!r} must be a positive integer, or None for the square root")
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None

@@ -100,7 +100,7 @@ def as_images(x: Array) -> Array:
     """Returns images with an axis of channels, `[batch, height, width, channels]`."""
     if x.ndim not in (3, 4):
         raise ValueError(
-            f"inputs of the shape {x.shape} are no images; give [batch, height, width] or "
+            f"inputs of the shape {x.shape} are not images; give [batch, height, width] or "
             "[batch, height, width, channels]"
         )
     return x if x.ndim == 4 else x[..., None]
@@ -313,9 +313,9 @@ class DeconvNet(Network):
         for name in ("shape", "channels", "widths"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if len(self.shape) != 2:
-            raise ValueError(f"shape={self.shape!r} is no height and width; give for instance (28, 28)")
+            raise ValueError(f"shape={self.shape!r} is not a height and width; give for instance (28, 28)")
         if not self.channels:
-            raise ValueError("channels=() enlarges nothing; give at least one number of features, or take MLP(widths)")
+            raise ValueError("channels=() has no layer; give at least one number of features, or take MLP(widths)")
         require_activation(self.activation)
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:

@@ -118,7 +118,7 @@ class Dropout(UnitNoise):
 
     def __post_init__(self) -> None:
         if not isinstance(self.rate, int | float) or not 0.0 <= self.rate < 1.0:
-            raise ValueError(f"the rate {self.rate!r} is no share of units to drop; give a number in [0, 1)")
+            raise ValueError(f"the rate {self.rate!r} is not a share of units to drop; give a number in [0, 1)")
 
     def factor(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Returns factors that are zero with probability p, and else 1/(1 − p)."""
@@ -156,4 +156,4 @@ class GaussianDropout(Dropout):
 def require_noise(dropout: object) -> None:
     """Raises a TypeError for a value that is neither None nor a `UnitNoise`."""
     if dropout is not None and not isinstance(dropout, UnitNoise):
-        raise TypeError(f"dropout={dropout!r} is no noise on units; give for instance Dropout(0.1)")
+        raise TypeError(f"dropout={dropout!r} is not a noise on units; give for instance Dropout(0.1)")

@@ -163,7 +163,7 @@ def _require_module(template: object) -> None:
 
     module = template[0] if isinstance(template, tuple) else template
     if not isinstance(module, eqx.Module) or not callable(module):
-        raise TypeError(f"{module!r} is no Equinox module that can be called; give for instance eqx.nn.MLP(...)")
+        raise TypeError(f"{module!r} is not an Equinox module that can be called; give for instance eqx.nn.MLP(...)")
 
 
 def _values(template: PyTree) -> tuple[Params, State]:

@@ -64,7 +64,7 @@ class Linen(Network):
 
         if not isinstance(self.module, Module):
             description = f"the class {self.module.__name__}" if isinstance(self.module, type) else repr(self.module)
-            raise TypeError(f"module={description} is no Linen module; give an instance, for instance Linen(Net())")
+            raise TypeError(f"module={description} is not a Linen module; give an instance, for instance Linen(Net())")
         if self.variables is not None:
             if "params" not in self.variables:
                 raise TypeError(
@@ -203,7 +203,7 @@ class NNX(Network):
         from flax import nnx
 
         if not isinstance(module, nnx.Module):
-            raise TypeError(f"{module!r} is no NNX module; give the trained module, for instance NNX.of(net)")
+            raise TypeError(f"{module!r} is not an NNX module; give the trained module, for instance NNX.of(net)")
         copy = nnx.clone(module)
         _, params, _, state, _ = _split(copy)
         return cls(lambda rngs: nnx.clone(copy), head, linear, (nnx.to_pure_dict(params), nnx.to_pure_dict(state)))

@@ -52,7 +52,7 @@ def read_safetensors(path: str | Path) -> Params:
     try:
         arrays = numpy.load_file(path)
     except Exception as error:  # the library raises various classes of its own
-        raise ValueError(f"{str(path)!r} is no safetensors file: {error}") from error
+        raise ValueError(f"{str(path)!r} is not a safetensors file: {error}") from error
     return tree.nested(arrays, ".")
 
 

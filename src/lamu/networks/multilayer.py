@@ -66,7 +66,7 @@ class Normalised(Network):
         # A class has the methods too.
         normaliser = self.normalise
         if normaliser is not None and (isinstance(normaliser, type) or not isinstance(normaliser, Normaliser)):
-            raise TypeError(f"normalise={normaliser!r} is no normaliser; give for instance BatchNorm()")
+            raise TypeError(f"normalise={normaliser!r} is not a normaliser; give for instance BatchNorm()")
 
 
 @record

@@ -194,7 +194,7 @@ class GroupNorm(Normaliser):
 
 def _require_eps(eps: float) -> None:
     if not eps > 0.0:
-        raise ValueError(f"eps={eps!r} cannot stand below a fraction; give a small positive number")
+        raise ValueError(f"eps={eps!r} must be a small positive number")
 
 
 class NormaliserPass:

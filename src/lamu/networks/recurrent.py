@@ -113,7 +113,7 @@ def steps_of(x: Array) -> Array:
     """Returns sequences with an axis of features."""
     if x.ndim not in (2, 3):
         raise ValueError(
-            f"inputs of the shape {x.shape} are no sequences; give [batch, steps] or [batch, steps, features]"
+            f"inputs of the shape {x.shape} are not sequences; give [batch, steps] or [batch, steps, features]"
         )
     return x if x.ndim == 3 else x[..., None]
 
@@ -121,7 +121,7 @@ def steps_of(x: Array) -> Array:
 def require_readout(readout: Any) -> None:
     """Raises a TypeError for a value that is not a readout."""
     if not isinstance(readout, Readout):
-        raise TypeError(f"readout={readout!r} is no readout; give LastStep(), EveryStep() or MeanOfSteps()")
+        raise TypeError(f"readout={readout!r} is not a readout; give LastStep(), EveryStep() or MeanOfSteps()")
 
 
 def read_out(readout: Readout, layer: Params, hidden: Array) -> Array:

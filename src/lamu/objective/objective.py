@@ -69,7 +69,7 @@ class Objective:
     def __post_init__(self) -> None:
         size = self.microbatch_size
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-            raise ValueError(f"microbatch_size={size!r} makes no microbatch; ask for at least one row")
+            raise ValueError(f"microbatch_size={size!r} must be at least one row")
         for name in ("data_size", "temperature", "likelihood_power"):
             value = getattr(self, name)
             if isinstance(value, int | float):

@@ -150,7 +150,7 @@ def prior_functions(
         5
     """
     if samples < 1:
-        raise ValueError(f"samples={samples!r} are no functions; ask for at least one")
+        raise ValueError(f"samples={samples!r} must be at least one")
     x = np.asarray(x)
     if x.ndim != 2 or not 0 <= column < x.shape[1]:
         raise ValueError(f"x has the shape {x.shape}, which has no column {column!r}; give rows of features")

@@ -105,7 +105,7 @@ def save_adaptive(figure: Figure, path: str | os.PathLike[str]) -> None:
     # This package's line and text colours are replaced in dark mode; the colours of classes and of images are not.
     path = Path(path)
     if path.suffix != ".svg":
-        raise ValueError(f"path={str(path)!r} is no .svg file, the only kind that adapts; name it {path.stem}.svg")
+        raise ValueError(f"path={str(path)!r} is not an .svg file, the only kind that adapts; name it {path.stem}.svg")
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None})
     svg = file.getvalue()

@@ -315,7 +315,7 @@ def jackknife(deviations: Any) -> float:
 
 def _probability(level: Any) -> Any:
     if np.ndim(level):
-        raise TypeError(f"{level!r} is no number; ask for one probability at a time")
+        raise TypeError(f"{level!r} is not a number; ask for one probability at a time")
     if not isinstance(level, Tracer) and not 0 < level < 1:
-        raise ValueError(f"{level!r} is no probability strictly between 0 and 1; for 90 % write 0.9")
+        raise ValueError(f"{level!r} is not a probability strictly between 0 and 1; for 90 % write 0.9")
     return level

@@ -165,7 +165,7 @@ def in_structure(structure: Any, prior: Gaussian) -> Any:
     if structure is Dense:
         return Dense(prior.precision.dense(prior.mean))
     if isinstance(prior.precision, Dense):
-        raise TypeError(f"a prior of dense precision is no part of a belief of {structure.__name__.lower()} precision")
+        raise TypeError(f"a prior of dense precision does not fit a belief of {structure.__name__.lower()} precision")
     return structure.from_diagonal(prior.precision.diagonal(prior.mean))
 
 

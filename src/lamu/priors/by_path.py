@@ -55,7 +55,7 @@ class ByPath(Prior):
             )
         for pattern, prior in zip(self.patterns, self.priors, strict=True):
             if not isinstance(prior, Prior):
-                raise TypeError(f"{pattern!r} has {prior!r}, which is no prior; give for instance Normal(1.0)")
+                raise TypeError(f"{pattern!r} has {prior!r}, which is not a prior; give for instance Normal(1.0)")
 
     def check(self, params: Params) -> None:
         """Raises a ValueError if a leaf has no prior, a pattern has no leaf, or a part's prior raises one."""

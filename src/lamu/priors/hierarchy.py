@@ -229,7 +229,7 @@ class Scale:
             raise ValueError(f"by={self.by!r} names no groups of weights; give one of {', '.join(_GROUPS)}")
         if not isinstance(self.law, ScaleLaw):
             raise TypeError(
-                f"law={self.law!r} is no distribution of a scale; give HalfCauchyScale, GammaVariance, "
+                f"law={self.law!r} is not a distribution of a scale; give HalfCauchyScale, GammaVariance, "
                 "InverseGammaVariance, or a class that inherits from ScaleLaw"
             )
 
@@ -451,7 +451,7 @@ class Hierarchical(Hierarchy):
 
     def __post_init__(self) -> None:
         if not isinstance(self.scales, tuple) or not self.scales:
-            raise ValueError(f"scales={self.scales!r} are no levels; give a tuple of Scale, for instance (Scale(),)")
+            raise ValueError(f"scales={self.scales!r} are not levels; give a tuple of Scale, for instance (Scale(),)")
 
     @property
     def levels(self) -> tuple[Scale, ...]:

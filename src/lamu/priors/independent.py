@@ -459,7 +459,7 @@ def ScaleMixture(weight: Number = 0.5, wide: Number = 1.0, narrow: Number = 0.05
             raise ValueError(f"weight={weight!r} leaves one component alone; give a share between 0 and 1")
         if not 0.0 < narrow < wide < math.inf:
             raise ValueError(
-                f"narrow={narrow!r} and wide={wide!r} are no standard deviations of a spike and of what is around it; "
+                f"narrow={narrow!r} and wide={wide!r} are not standard deviations of a spike and of what is around it; "
                 "give 0 < narrow < wide"
             )
     return SpikeAndSlab(wide, share=weight, spike=narrow / wide)

@@ -121,7 +121,7 @@ class LayerwiseNormal(NormalLeaves):
             spread = jax.tree.map(lambda s, below: jax.tree.map(lambda x: (jnp.shape(s), x), below), self.scale, params)
         except (ValueError, TypeError) as error:
             raise ValueError(
-                f"the scales {_outline(self.scale)} are no prefix of the parameters, whose leaves are "
+                f"the scales {_outline(self.scale)} are not a prefix of the parameters, whose leaves are "
                 f"{', '.join(tree.paths(params))}; give one number, or LayerwiseNormal.over(params, 1.0)"
             ) from error
         pairs = jax.tree.leaves(spread, is_leaf=lambda node: isinstance(node, tuple))

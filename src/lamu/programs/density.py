@@ -162,7 +162,7 @@ def require_members(outside: Any, arrays: Mapping[str, Any]) -> None:
     where = {name: np.argwhere(v < 0 if index < 0 else v == index) for name, v in of.items() if v.ndim}
     told = (f"{name} is {of[name][tuple(rows[0])]} in row {rows[0][0]}" for name, rows in where.items() if len(rows))
     raise ValueError(
-        f"{next(told, f'an index is {index}')}, and what the program picks by it has {size} members; give "
+        f"{next(told, f'an index is {index}')}, and the array that it indexes has {size} members; give "
         f"whole numbers from 0 to {size - 1}. New members need a plate of their number: make its size an argument of "
         "the program"
     )

@@ -80,7 +80,7 @@ def from_numpyro(program: Callable[..., Any], data: Mapping[str, Any], rows: str
         mu    Normal  mu, y    conjugate  exact message
     """
     if not callable(program):
-        raise TypeError(f"program={program!r} is no function; give one with NumPyro's primitives")
+        raise TypeError(f"program={program!r} is not a function; give one with NumPyro's primitives")
     if not isinstance(data, Mapping):
         raise TypeError(f"data is a {type(data).__name__}; give the program's arguments by name, such as {{'y': ...}}")
     arguments = _arguments(program, data)
@@ -189,7 +189,7 @@ def _arguments(program: Callable[..., Any], data: Mapping[str, Any]) -> dict[str
         return arguments
     for name in arguments:
         if name not in parameters:
-            raise ValueError(f"data has {name!r}, which is no argument of the program; {nearest(name, parameters)}")
+            raise ValueError(f"data has {name!r}, which is not an argument of the program; {nearest(name, parameters)}")
     for name, parameter in parameters.items():
         if parameter.default is parameter.empty and name not in arguments:
             raise ValueError(f"the program needs the argument {name!r}, which the data lack; add it to data")
@@ -211,7 +211,7 @@ def _require_plate(all_sites: Mapping[str, Any], rows: str | None) -> None:
     plates = {frame.name for site in all_sites.values() for frame in site["cond_indep_stack"]}
     if rows is not None and rows not in plates:
         have = nearest(rows, sorted(plates)) if plates else "it has no plates, so leave rows out"
-        raise ValueError(f"rows={rows!r} is no plate of the program; {have}")
+        raise ValueError(f"rows={rows!r} is not a plate of the program; {have}")
 
 
 def _count(all_sites: Mapping[str, Any], rows: str | None) -> int:

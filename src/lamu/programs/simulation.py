@@ -242,7 +242,7 @@ def _given(
     if not any(p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL) for p in parameters.values()):
         for name in given:
             if name not in parameters:
-                raise ValueError(f"{name!r} is no argument of the program; {nearest(name, list(parameters))}")
+                raise ValueError(f"{name!r} is not an argument of the program; {nearest(name, list(parameters))}")
     absent = {name: value for name, value in given.items() if name in targets and _is_absent(value)}
     blank = {name: value.shape for name, value in absent.items() if value is not None}
     given = {name: value for name, value in given.items() if name not in absent}

@@ -269,7 +269,7 @@ def _stopped(run: FittedRun) -> list[Markup]:
         paragraph(
             f"Each candidate took {config['steps']:,} steps over each fold, at a rate that falls to zero, and is kept "
             "as it was where it predicts the rows of that fold best; a network of pieces that the mixture did not need "
-            "for the rows of the first fold stopped there, without a weight. Such weights are no fixed point of a "
+            "for the rows of the first fold stopped there, without a weight. Such weights are not a fixed point of a "
             "rule, and have no distance from one; held-out rows decide how much each candidate counts."
         ),
         table("Candidates over the folds", ("candidate", "weight", "held-out nll"), rows),

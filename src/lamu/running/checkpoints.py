@@ -442,7 +442,7 @@ def _data(name: str, leaf: object) -> np.ndarray:
         leaf = np.empty(leaf.shape, leaf.dtype)  # it may be spread over processes
     data = np.asarray(jax.random.key_data(jax.random.clone(leaf)) if _is_key(leaf) else leaf)
     if not (jnp.issubdtype(data.dtype, np.number) or data.dtype == bool):
-        raise TypeError(f"leaf {name} is a {type(leaf).__name__}, which is no number; keep it out of a checkpoint")
+        raise TypeError(f"leaf {name} is a {type(leaf).__name__}, which is not a number; keep it out of a checkpoint")
     return data if data.dtype.isbuiltin == 1 else data.view(f"V{data.dtype.itemsize}")
 
 

@@ -51,7 +51,7 @@ def whole_seed(seed: Any) -> int:
     try:
         number = operator.index(seed)
     except TypeError as error:
-        raise TypeError(f"seed={seed!r} is no whole number; give one from 0 to {_LIMIT - 1}, for instance 0") from error
+        raise TypeError(f"seed={seed!r} is not an integer; give one from 0 to {_LIMIT - 1}, for instance 0") from error
     if not 0 <= number < _LIMIT:
         raise ValueError(f"seed={number} is outside 0 to {_LIMIT - 1}; give a number in this range")
     return number

@@ -212,7 +212,7 @@ def say_few_rows(fit: Fit, rows: Arrays | Stream) -> None:
         else "take the algorithm lamu.mcmc.nuts(), whose draws integrate over it"
     )
     warnings.warn(
-        f"{count:.4g} rows tell little of the noise, which is learned as a point, so that intervals are too narrow; "
+        f"{count:.4g} rows hardly determine the noise, which is learned as a point, so that intervals are too narrow; "
         f"{remedy}",
         FewRows,
         stacklevel=3,

@@ -222,8 +222,8 @@ def _remedy(algorithm: object, convergence: Convergence) -> str:
     if close or not isinstance(curvature, _NO_ESTIMATES):
         return ""
     return (
-        f"curvature={type(curvature).__name__}(...) is no unbiased estimate of the Hessian, so that a longer run would "
-        "not mend them; leave curvature= out"
+        f"curvature={type(curvature).__name__}(...) is not an unbiased estimate of the Hessian, so that a longer run "
+        "would not mend them; leave curvature= out"
     )
 
 

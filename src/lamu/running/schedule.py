@@ -122,7 +122,7 @@ class Length:
             raise ValueError("this algorithm has a length of its own; leave epochs and steps out")
         for name, value in (("epochs", epochs), ("steps", steps)):
             if value is not None and not 1 <= value < math.inf:  # NaN is neither
-                raise ValueError(f"{name}={value!r} does nothing; give at least 1")
+                raise ValueError(f"{name}={value!r} must be at least 1")
         if not isinstance(rows, Arrays):
             passes = 1 if its_own else _UNMEASURED if epochs is None else epochs
             return cls(steps, passes=None if steps is not None or traits.length is not None else passes)

@@ -50,7 +50,7 @@ class Devices(OneDevice):
         """Returns the devices of an algorithm's run, after checking the axes."""
         traits = algorithm.traits
         if not isinstance(mesh, Mesh):
-            raise TypeError(f'mesh={mesh!r} is no mesh of devices; give for instance jax.make_mesh((4,), ("runs",))')
+            raise TypeError(f'mesh={mesh!r} is not a mesh of devices; give for instance jax.make_mesh((4,), ("runs",))')
         names = mesh.axis_names
         if not names or not set(names) <= set(_AXES):
             raise ValueError(

@@ -90,7 +90,7 @@ def set_aside_in_turn(
         return [(learned, held_out)]
     folds = min(round(1 / share), rows.count)
     if folds < 2:
-        raise ValueError(f"{rows.count} row cannot be learned from and judge; give validation=(x, y), or more rows")
+        raise ValueError(f"{rows.count} row is too few to fit and to validate; give validation=(x, y), or more rows")
     y = np.asarray(value_of(rows.y)) if model.has_classes else np.zeros(rows.count)
     parts = folds_of(y, folds, seed, stratify=y.ndim == 1 and model.has_classes)
     judging = parts[: min(folds, -(-fewest // len(parts[-1])))]
@@ -102,7 +102,7 @@ def _counted(held_out: Arrays) -> Arrays:
     """Returns validation rows; refuses rows with a total weight of zero."""
     if not np.any(np.asarray(held_out.weight) > 0):
         raise ValueError(
-            f"the {held_out.count} rows set aside have the weight 0 and judge nothing; set others aside, or leave "
+            f"the {held_out.count} rows set aside have the weight 0 and cannot validate; set others aside, or leave "
             "these out"
         )
     return held_out

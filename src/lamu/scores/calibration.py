@@ -463,7 +463,7 @@ def _form(score: Callable[..., float]) -> _Form:
     if score not in _FORMS:
         name = getattr(score, "__name__", repr(score))
         names = [each.__name__ for each in _FORMS]
-        raise ValueError(f"{name!r} is no score whose rows are known here; {nearest(name, names)}")
+        raise ValueError(f"{name!r} is not a score whose rows are known here; {nearest(name, names)}")
     return _FORMS[score]
 
 

@@ -388,7 +388,7 @@ def _with_best(utility: Callable[[Any], Any], targets: Any) -> np.ndarray:
 def _table(utility: object) -> np.ndarray:
     table = np.asarray(utility, float)
     if table.ndim != 2 or not np.isfinite(table).all():
-        raise ValueError(f"a utility of shape {table.shape} is no finite table; give [actions, classes]")
+        raise ValueError(f"a utility of shape {table.shape} is not a finite table; give [actions, classes]")
     return table
 
 

@@ -471,7 +471,7 @@ def kernel_drift(
 
 def _samples(reference: object, new: object, level: float) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
     if not 0 < level < 1:
-        raise ValueError(f"level={level!r} is no probability strictly between 0 and 1; for 5 % write 0.05")
+        raise ValueError(f"level={level!r} is not a probability strictly between 0 and 1; for 5 % write 0.05")
     old, other = _quantities(reference), _quantities(new)
     # An epistemic part that is zero in one sample and not in the other is a difference too.
     for name in [name for name in {*old, *other} if name.startswith("epistemic")]:
@@ -494,7 +494,7 @@ def _quantities(pred: object) -> dict[str, np.ndarray]:
         table = np.asarray(pred, float)
         table = table[:, None] if table.ndim == 1 else table
         if table.ndim != 2:
-            raise ValueError(f"quantities of shape {table.shape} are no rows; give [N] or [N, D]")
+            raise ValueError(f"quantities of shape {table.shape} are not rows; give [N] or [N, D]")
         return {f"column {j}": table[:, j] for j in range(table.shape[1])}
     mean = np.asarray(pred.mean, float)
     columns = mean[:, None] if mean.ndim == 1 else mean

@@ -86,7 +86,7 @@ def annealed_importance(
     """
     for name, value, least in (("temperatures", temperatures, 2), ("chains", chains, 2), ("steps", steps, 1)):
         if value < least:
-            raise ValueError(f"{name}={value!r} cannot anneal; give at least {least}")
+            raise ValueError(f"{name}={value!r} must be at least {least}")
     ends = jax.nn.sigmoid(jnp.linspace(-4.0, 4.0, temperatures))
     betas = (ends - ends[0]) / (ends[-1] - ends[0])
     # One program for all rows where joint and belief are pytrees; else they are constants of the program.

@@ -120,7 +120,7 @@ def _read(body: bytes, rows: ArrayRows | TableRows, limits: Limits) -> Question:
     if len(given) > limits.rows:
         raise Refused(413, f"the request has {len(given):,} rows, and {limits.rows:,} are taken at a time")
     if type(level) is not float or not 0.001 <= level <= 0.999:
-        raise Refused(422, "the level is no number from 0.001 to 0.999; for 90 % write 0.9")
+        raise Refused(422, "the level is not a number from 0.001 to 0.999; for 90 % write 0.9")
     return Question(rows.read(given), len(given), level)
 
 
@@ -129,14 +129,14 @@ def _parsed(body: bytes) -> Document:
         asked: Any = json.loads(body, parse_constant=_no_number, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deep" if isinstance(error, RecursionError) else " ".join(str(error).split())[:200]
-        raise Refused(400, f"the body is no JSON: {reason}") from error
+        raise Refused(400, f"the body is not JSON: {reason}") from error
     if not isinstance(asked, dict):
-        raise Refused(422, "the body is no JSON object; send {'rows': [...]}")
+        raise Refused(422, "the body is not a JSON object; send {'rows': [...]}")
     return asked
 
 
 def _no_number(word: str) -> Any:
-    raise ValueError(f"{word} is no number of JSON")
+    raise ValueError(f"{word} is not a number of JSON")
 
 
 def _finite(text: str) -> float:

@@ -11,7 +11,7 @@ from lamu.typing import Document
 __all__ = ["document"]
 
 _STATUSES = {
-    "400": "The body is no JSON.",
+    "400": "The body is not JSON.",
     "413": "The body or the number of rows is beyond the limit.",
     "415": "The body is not announced as JSON.",
     "422": "The rows have not the columns, shapes or types of the rows that were fitted.",

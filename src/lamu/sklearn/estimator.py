@@ -144,11 +144,11 @@ def refuse_words(X: Inputs) -> None:
         columns = [(f"column {index} of X", column) for index, column in enumerate(array.T)]
     for what, column in columns:
         if column.dtype.kind in "mM":
-            raise ValueError(f"{what} holds dates, which are no numbers; give days since the first, for instance")
+            raise ValueError(f"{what} holds dates, which are not numbers; give days since the first, for instance")
         if column.dtype.kind not in "OU":
             continue
         if dates := [value for value in column.ravel() if hasattr(value, "year")]:
-            raise ValueError(f"{what} holds dates such as {dates[0]}, which are no numbers; give days since the first")
+            raise ValueError(f"{what} holds dates such as {dates[0]}, which are not numbers; give days since the first")
         if any(str(value) == "<NA>" for value in column.ravel()):
             raise ValueError(f"{what} holds <NA> among objects; write X.convert_dtypes()")
         texts = tuple(sorted({value.strip() for value in column.ravel() if isinstance(value, str)}))
@@ -162,7 +162,7 @@ def refuse_words(X: Inputs) -> None:
         word = next((text for text in texts if not is_number(text)), None)
         if word is not None:
             raise ValueError(
-                f"{what} holds the word {word!r}, which is no number; encode it as categories, for instance by "
+                f"{what} holds the word {word!r}, which is not a number; encode it as categories, for instance by "
                 "scikit-learn's OneHotEncoder in a pipeline"
             )
 

@@ -62,7 +62,7 @@ def load(path: str | os.PathLike[str], *, trust: Iterable[str] = ()) -> Any:
             require_whole(estimator.posterior_)
         for name, value in learned.items():
             if not name.endswith("_") or name.startswith("_"):
-                raise ValueError(f"{name!r} is no name of what an estimator learns")
+                raise ValueError(f"{name!r} is not a learned attribute of an estimator")
             value = np.asarray(value, object) if isinstance(value, list) else value
             setattr(estimator, name, np.asarray(value) if isinstance(value, jax.Array) else value)
         estimator.dtype_ = np.dtype(learned["dtype_"])
@@ -78,5 +78,5 @@ def _declared(path: Any, content: Any) -> Any:
     if not isinstance(content["parameters"], dict) or any(
         isinstance(value, dict | list) for value in content["parameters"].values()
     ):
-        raise ValueError("its parameters are no numbers and words")
+        raise ValueError("its parameters are not numbers and words")
     return declared({"list": [content["learned"], content["posterior"]]})

@@ -175,7 +175,7 @@ def fit_table(
         width = likelihood.outputs(rows.y)
         if likelihood.output_scales(width)[0] != "log means":
             raise ValueError(
-                f"the offset of {likelihood.name} is not the log of an exposure, as its f is no log mean; give a "
+                f"the offset of {likelihood.name} is not the log of an exposure, as its f is not a log mean; give a "
                 "likelihood with a log link, for instance Poisson(), or take lamu.regression(x, y, offset=offset)"
             )
         rows = replace(rows, offset=located(likelihood, rows.offset, width))
@@ -194,7 +194,7 @@ def fit_table(
         )
     if count < _FEW and _varies(likelihood):
         warnings.warn(
-            f"{count} rows tell next to nothing of their noise, and the intervals of this table may be far too wide or "
+            f"{count} rows hardly determine their noise, and the intervals of this table may be far too wide or "
             "too narrow; give more rows, or take lamu.regression(x, y), which integrates over the noise",
             UserWarning,
             stacklevel=2,

@@ -75,7 +75,7 @@ def chains_move(case: _Case) -> None:
     moved = float(jnp.mean(jnp.any(chains.position["network"] != start, axis=1)))
     assert moved > 0.1, f"{moved:.0%} of the chains are elsewhere after {_MOVES} moves; try another step_size"
     acceptance = np.asarray(statistics["acceptance"])
-    assert ((acceptance >= 0) & (acceptance <= 1)).all(), "an acceptance is no probability"
+    assert ((acceptance >= 0) & (acceptance <= 1)).all(), "an acceptance is not a probability"
 
 
 def a_chain_knows_where_it_is(case: _Case) -> None:

@@ -223,7 +223,7 @@ def information_is_the_variance_of_the_score(case: LikelihoodCase) -> None:
 def dispersions_have_a_prior_and_a_slope(case: LikelihoodCase) -> None:
     """Dispersions are floating-point leaves with a finite log prior, gradient and information."""
     likelihood, params = case.likelihood, case.params
-    assert jnp.shape(likelihood.log_prior(params)) == (), "log_prior is no scalar"
+    assert jnp.shape(likelihood.log_prior(params)) == (), "log_prior is not a scalar"
     information = likelihood.dispersion_information(params)
     assert jax.tree.map(jnp.shape, information) == jax.tree.map(jnp.shape, params), "dispersion_information differs"
     loss = lambda params: jnp.sum(likelihood.log_prob(params, case.f, value_of(case.draws[0])))

@@ -48,7 +48,7 @@ class ExtendedKalman(Runnable):
 
     def __post_init__(self) -> None:
         if not isinstance(self.drift, Tracer) and not 0 <= self.drift < math.inf:
-            raise ValueError(f"drift={self.drift!r} is no variance; give zero, or a small positive number a row")
+            raise ValueError(f"drift={self.drift!r} is not a variance; give zero, or a small positive number a row")
 
     @property
     def traits(self) -> Traits:

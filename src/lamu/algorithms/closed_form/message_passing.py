@@ -95,7 +95,7 @@ class CoordinateAscent(Runnable):
         if not self.tolerance >= 0:
             raise ValueError(f"tolerance={self.tolerance!r} is negative; give the rise of the bound to stop at, or 0")
         if self.restarts < 1:
-            raise ValueError(f"restarts={self.restarts!r} start nothing; ask for at least one")
+            raise ValueError(f"restarts={self.restarts!r} must be at least one")
 
     @property
     def traits(self) -> Traits:
@@ -388,7 +388,7 @@ def ncvmp(learning_rate: float = 0.5, tolerance: float = 1e-8, restarts: int = 1
         1.0
     """
     if not 0.0 < learning_rate <= 1.0:
-        raise ValueError(f"learning_rate={learning_rate!r} is no rate of the rule; give a number above 0, at most 1")
+        raise ValueError(f"learning_rate={learning_rate!r} is not a rate of the rule; give a number above 0, at most 1")
     return Ncvmp(tolerance, restarts, float(learning_rate))
 
 
@@ -562,9 +562,9 @@ def svi(learning_rate: RateLike | None = None, kappa: float | None = None, delay
         0.6667
     """
     if kappa is not None and not 0.5 < kappa <= 1.0:
-        raise ValueError(f"kappa={kappa!r} does not let the rate fall as it must; give a number above 0.5, at most 1")
+        raise ValueError(f"kappa={kappa!r} breaks the Robbins–Monro conditions; give a number above 0.5, at most 1")
     if not delay >= 1.0:
-        raise ValueError(f"delay={delay!r} makes a first step beyond the whole; give at least 1")
+        raise ValueError(f"delay={delay!r} gives a first rate above one; give at least 1")
     if learning_rate is not None:
         chosen = rate(learning_rate)
     else:

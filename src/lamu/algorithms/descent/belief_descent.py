@@ -325,7 +325,7 @@ def bayes_by_backprop(
     )
     estimator.require(base_distribution)
     if not isinstance(init_scale, int | float) or not init_scale > 0:
-        raise ValueError(f"init_scale={init_scale!r} is no scale of a belief; give a positive number")
+        raise ValueError(f"init_scale={init_scale!r} is not a scale of a belief; give a positive number")
     name = type(divergence).__name__
     if not isinstance(samples, int) or samples < divergence.least:
         raise ValueError(f"samples={samples!r} cannot estimate {name}(); ask for at least {divergence.least}")
@@ -350,5 +350,5 @@ def _part(name: str, value: Any, default: Any, protocol: Any, example: str) -> A
     value = default if value is None else value
     # isinstance with a protocol also accepts a class, which has the methods too.
     if isinstance(value, type) or not isinstance(value, protocol):
-        raise TypeError(f"{name}={value!r} is no {name}; give for instance {example}")
+        raise TypeError(f"{name}={value!r} is not a valid {name}; give for instance {example}")
     return value

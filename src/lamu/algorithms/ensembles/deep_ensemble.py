@@ -335,13 +335,13 @@ def deep_ensemble(
 
         base = adam(Annealed(1e-2))
     if not isinstance(members, int) or members < 1:
-        raise ValueError(f"members={members!r} makes no ensemble; give a whole number of at least 1")
+        raise ValueError(f"members={members!r} must be a whole number of at least 1")
     if require_part(base, "base").traits.batching != "mini" or base.traits.length is not None:
         raise ValueError(
             f"{type(base).__name__} uses all the data at once, so that its members would be equal; run it alone"
         )
     if not isinstance(diversity, Diversity) or isinstance(diversity, type):
-        raise TypeError(f"diversity={diversity!r} is none; give Seeds(), Bootstrap() or Anchors()")
+        raise TypeError(f"diversity={diversity!r} is not a diversity; give Seeds(), Bootstrap() or Anchors()")
     return DeepEnsemble(base=base, members=members, diversity=diversity)
 
 

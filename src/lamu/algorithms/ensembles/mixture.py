@@ -193,7 +193,7 @@ def mixture(
 
         base = ivon()
     if not isinstance(components, int) or components < 1:
-        raise ValueError(f"components={components!r} makes no mixture; give a whole number of at least 1")
+        raise ValueError(f"components={components!r} must be a whole number of at least 1")
     # deep_ensemble checks and makes the runs.
     ensemble = deep_ensemble(base, components)
     return Mixed(base=ensemble.base, members=components, weights=weights)

@@ -76,7 +76,7 @@ class LastPart:
 
     def __post_init__(self) -> None:
         if isinstance(self.share, int | float) and not 0.0 < self.share <= 1.0:
-            raise ValueError(f"share={self.share!r} is no part of a run; give a number in (0, 1]")
+            raise ValueError(f"share={self.share!r} is not a part of a run; give a number in (0, 1]")
         if not isinstance(self.iterates, int) or self.iterates < 2:
             raise ValueError(f"iterates={self.iterates!r} have no covariance; ask for at least two")
 
@@ -134,7 +134,7 @@ class EverySteps:
         if not isinstance(self.period, int) or self.period < 1:
             raise ValueError(f"a period of {self.period!r} steps is none; give a whole number of at least 1")
         if not isinstance(self.first, int) or self.first < 0:
-            raise ValueError(f"first={self.first!r} is the number of no step; the first of all is 0")
+            raise ValueError(f"first={self.first!r} is not the number of a step; the first step is 0")
 
     def check(self) -> None:
         """Does nothing: the length of the run is not needed."""

@@ -275,6 +275,6 @@ def _require_prefix(precision: PyTree, mean: Params) -> None:
         jax.eval_shape(tree.broadcast, precision, mean)
     except (ValueError, TypeError) as error:
         raise ValueError(
-            f"the precisions ({', '.join(tree.paths(precision)) or 'one'}) are no prefix of the weights, whose leaves "
-            f"are {', '.join(tree.paths(mean))}; give one number, or a tree that begins like them"
+            f"the precisions ({', '.join(tree.paths(precision)) or 'one'}) are not a prefix of the weights, whose "
+            f"leaves are {', '.join(tree.paths(mean))}; give one number, or a tree that begins like them"
         ) from error

@@ -374,7 +374,7 @@ def laplace(
     require_structure(structure)
     curvature = AveragedGaussNewton() if curvature is None else curvature
     if isinstance(curvature, type) or not isinstance(curvature, Curvature):
-        raise TypeError(f"curvature={curvature!r} is no curvature; give for instance GaussNewton() or Hessian()")
+        raise TypeError(f"curvature={curvature!r} is not a curvature; give for instance GaussNewton() or Hessian()")
     return Laplace(base=mode_finder(optimizer), weights=weights, structure=structure, curvature=curvature, rule=rule)
 
 
@@ -383,7 +383,7 @@ def require_structure(structure: Any) -> None:
     if structure is None or structure in _CLASSES or isinstance(structure, _RECORDS):
         return
     raise TypeError(
-        f"structure={structure!r} is no structure of a precision; give one of "
+        f"structure={structure!r} is not a structure of a precision; give one of "
         f"{', '.join(choice.__name__ for choice in _CLASSES)}, KroneckerFactored(), LowRankStructure(20), "
         "MatrixFreeStructure()"
     )

@@ -332,9 +332,9 @@ def online_laplace(
         ("updates", updates, 1),
     ):
         if isinstance(value, int | float) and not value >= least:
-            raise ValueError(f"{name}={value!r} makes no schedule; give at least {least}")
+            raise ValueError(f"{name}={value!r} must be at least {least}")
     if isinstance(rate, int | float) and not rate > 0:
-        raise ValueError(f"rate={rate!r} would move nothing, or the wrong way; give a positive number")
+        raise ValueError(f"rate={rate!r} must be positive")
     return OnlineLaplace(
         mode_finder(optimizer),
         scales,

@@ -299,7 +299,7 @@ def _checked(mask: Params, weights: Params) -> Params:
     if names != mask_names:
         wrong = next((name for name in mask_names if name not in names), None)
         missing = next((name for name in names if name not in mask_names), None)
-        reason = f"it has {wrong!r}, which is no weight" if wrong is not None else f"it lacks {missing!r}"
+        reason = f"it has {wrong!r}, which is not a weight" if wrong is not None else f"it lacks {missing!r}"
         raise ValueError(
             f"the mask has another structure than the network's free weights: {reason}; give a tree of Booleans like "
             "posterior.mean['network']"

@@ -160,7 +160,7 @@ def lie_group(
     """
     group = ClippedAffine(share=0.05) if group is None else group
     if not isinstance(group, Group):
-        raise TypeError(f"group={group!r} is no group; give for instance lamu.geometry.Affine()")
+        raise TypeError(f"group={group!r} is not a group; give for instance lamu.geometry.Affine()")
     return LieGroup(
         group=group,
         learning_rate=rate(learning_rate),

@@ -330,7 +330,7 @@ def variational_head(
     if isinstance(covariance, type):
         raise TypeError(f"covariance={covariance!r} is a class; give an object, for instance DenseHead()")
     if isinstance(init_scale, int | float) and not init_scale > 0:
-        raise ValueError(f"init_scale={init_scale!r} is no deviation of a belief; give a positive number")
+        raise ValueError(f"init_scale={init_scale!r} is not a deviation of a belief; give a positive number")
     return VariationalHead(
         optimizer,
         covariance,

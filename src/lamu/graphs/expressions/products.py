@@ -313,4 +313,4 @@ class StickBreaking(Expression):
 
     def first(self, environment: Environment) -> Array:
         """Raises a TypeError: probabilities are not a mean."""
-        raise TypeError("probabilities by StickBreaking are no mean of numbers; give them to Categorical")
+        raise TypeError("probabilities by StickBreaking are not a mean of numbers; give them to Categorical")

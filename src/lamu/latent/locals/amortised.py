@@ -121,7 +121,7 @@ class Flows(BeliefFamily):
 
     def __post_init__(self) -> None:
         if not self.flows:
-            raise ValueError("Flows(()) moves nothing; give at least one flow, or use MeanField()")
+            raise ValueError("Flows(()) has no flow; give at least one, or use MeanField()")
         if self.context < 0:
             raise ValueError(f"context={self.context!r} is negative; give how many outputs the flows read, from 0")
 
@@ -403,7 +403,7 @@ class Masking(Corruption):
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.share < 1.0:
-            raise ValueError(f"share={self.share!r} is no share of entries to hide; give a number in [0, 1)")
+            raise ValueError(f"share={self.share!r} is not a share of entries to hide; give a number in [0, 1)")
 
     def apply(self, key: RandomKey, value: Array) -> Array:
         """Returns the values, some of them set to zero."""
@@ -433,7 +433,7 @@ class GaussianNoise(Corruption):
 
     def __post_init__(self) -> None:
         if not self.scale > 0.0:
-            raise ValueError(f"scale={self.scale!r} corrupts nothing; give a positive number, or take Delta(network)")
+            raise ValueError(f"scale={self.scale!r} must be positive; for no corruption take Delta(network)")
 
     def apply(self, key: RandomKey, value: Array) -> Array:
         """Returns the values with noise."""

@@ -317,7 +317,7 @@ class Ladder(Amortised):
         site = latent_site(name, row)
         if site.kind is not Numbers or not site.factor.conjugate:
             raise TypeError(
-                f"the prior of {name!r} is no Normal, and a Ladder joins an encoder's Gaussian with one; use "
+                f"the prior of {name!r} is not a Normal, and a Ladder joins an encoder's Gaussian with one; use "
                 "Amortised(network)"
             )
         lacking = sorted(site.factor.names & {other.name for other in row.latent} - set(self.given))

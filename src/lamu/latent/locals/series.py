@@ -261,7 +261,7 @@ class Smoother(Local):
         """Returns initial weights of both networks."""
         site = latent_site(name, row)
         if site.kind is not Numbers or len(shape_of(site)) != 2:
-            raise TypeError(f"the latent {name!r} is no series of numbers [T, D], which a Smoother draws step by step")
+            raise TypeError(f"the latent {name!r} is not a series of numbers [T, D], which a Smoother needs")
         steps, latents = shape_of(site)
         series = _series(name, row, steps, dtype_of(row.known))
         of_backward, of_combiner = jax.random.split(key)

@@ -76,7 +76,7 @@ class Torch(Network):
 
         object.__setattr__(self, "module", unwrapped(self.module))
         if not isinstance(self.module, nn.Module) and not callable(self.module):
-            raise TypeError(f"module={self.module!r} is no PyTorch module; give an instance of torch.nn.Module")
+            raise TypeError(f"module={self.module!r} is not a PyTorch module; give an instance of torch.nn.Module")
         template = _template(self.module).made
         object.__setattr__(self, "head", _untied(self.head, template))
         values = _values(template)

@@ -106,7 +106,7 @@ def _require_layout(
             names = [jax.tree_util.keystr(where, simple=True, separator="/") for where, _ in leaves]
             inside = [i for i, name in enumerate(names) if name.startswith(path)]
             reasons = [read.unread[i] for i in inside if i in read.unread]
-            why = reasons[0] if reasons else "is no matrix from inputs to outputs, or its bias is added elsewhere"
+            why = reasons[0] if reasons else "is not a matrix from inputs to outputs, or its bias is added elsewhere"
             raise TypeError(
                 f"the weights {path!r} have no Kronecker factors: the leaf {why}; leave them out, "
                 f"diagonal=({path + '*'!r},)"

@@ -172,7 +172,7 @@ class ClippedGradient(Curvature):
 
     def __post_init__(self) -> None:
         if isinstance(self.norm, float | int) and not self.norm > 0:
-            raise ValueError(f"norm={self.norm!r} clips every gradient to nothing; give a positive number")
+            raise ValueError(f"norm={self.norm!r} clips every gradient to zero; give a positive number")
 
     @property
     def departure(self) -> str:
