@@ -189,10 +189,10 @@ def test_a_field_that_came_later_has_its_default_in_older_files() -> None:
     """`Convergence` of before the shape of a belief was measured; every other field of it is still missed."""
     seen = lamu.Convergence(0.1, pareto_k=0.9)
     data = encode(seen, {})
-    for name in ("divergence", "pareto_k", "misshapen"):
+    for name in ("divergence", "pareto_k", "share", "misshapen"):
         del data["fields"][name]
     read = decode(data, {})
-    assert (read.divergence, read.pareto_k, read.misshapen) == (None, None, "")
+    assert (read.divergence, read.pareto_k, read.share, read.misshapen) == (None, None, None, "")
     del data["fields"]["shift"]
     with pytest.raises(ValueError, match="lacks its field 'shift'"):
         decode(data, {})

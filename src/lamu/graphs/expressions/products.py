@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+import jax
 import jax.numpy as jnp
 
 from lamu.graphs.expressions.interface import Environment, Expression, Input, KnownValue, common_shape, lifted
@@ -20,7 +21,17 @@ from lamu.graphs.statistics import (
 from lamu.record import record
 from lamu.typing import Array
 
-__all__ = ["Multiple", "ScaleProduct", "StickBreaking", "Sum", "Times", "product", "scaled", "total"]
+__all__ = [
+    "Multiple",
+    "ScaleProduct",
+    "StickBreaking",
+    "Sum",
+    "Times",
+    "multiplies_variables",
+    "product",
+    "scaled",
+    "total",
+]
 
 
 S = TypeVar("S", bound=Statistics)
@@ -201,6 +212,12 @@ def scaled(left: Any, right: Any) -> Multiple:
             f"{', '.join(sorted(right.names))}; write the product of two vectors as a @ b"
         )
     return Multiple(left, right) if not left.names else Multiple(right, left)
+
+
+def multiplies_variables(node: Any) -> bool:
+    """Whether a product below a node has variables on both of its sides."""
+    found = jax.tree.leaves(node, is_leaf=lambda part: isinstance(part, Times))
+    return any(isinstance(part, Times) and bool(part.left.names and part.right.names) for part in found)
 
 
 def product(left: Any, right: Any) -> Times:
