@@ -547,3 +547,22 @@ def test_a_covariance_without_a_mean_makes_deviations_infinite_where_it_counts()
     assert np.isfinite(std[1]).all()
     np.testing.assert_array_equal(std[2:], [[np.inf, np.inf], [0.0, np.inf]])
     assert np.isfinite(posterior.predict({"y": y[:1] * [1, NAN]}).mean).all()
+
+
+def test_a_component_whose_share_rounds_to_zero_makes_no_deviation_infinite() -> None:
+    """A share of 1e-18 is nothing beside one in double precision, and of 1e-3 is something."""
+
+    def mixture(share: float) -> Any:
+        def program(m: Any) -> None:
+            part = m.sample("part", NormalWishart(jnp.zeros(2), 1.0, 2.0, jnp.eye(2)), plate=2)
+            with m.rows():
+                z = m.sample("z", graphs.Categorical(jnp.array([1.0 - share, share])))
+                m.sample("y", graphs.MultivariateNormal(part[z]))
+
+        return lamu.Graph(program)
+
+    y = np.random.default_rng(0).normal(size=(40, 2))
+    for share, finite in ((1e-18, True), (1e-3, False)):
+        posterior = lamu.fit(mixture(share), {"y": y}, lamu.algorithms.vmp(), steps=5).posterior
+        std = np.asarray(posterior.predict({"y": np.array([[NAN, NAN], [0.5, NAN]])}).std)
+        assert np.isfinite(std).all() == finite

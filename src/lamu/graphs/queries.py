@@ -242,7 +242,8 @@ def _moments_of_site(site: Any, environment: Environment, x: Any, observed: Any)
         return mean, jnp.where(endless, jnp.zeros_like(variance), variance) + mean**2, endless.astype(mean.dtype)
 
     mean, second, endless = averaged(moments, site.factor.names, environment)
-    return mean, jnp.where(endless > 0, jnp.asarray(jnp.inf, second.dtype), second - mean**2)
+    # A share that rounds to zero beside one has no part in the mean either.
+    return mean, jnp.where(endless > jnp.finfo(mean.dtype).eps, jnp.asarray(jnp.inf, second.dtype), second - mean**2)
 
 
 IDLE_BELOW = 0.01  # nats a row
