@@ -121,7 +121,9 @@ def test_a_scale_of_few_groups_that_hardly_differ_is_too_narrow():
     group = np.repeat(np.arange(8), 10)
     y = (1 + 0.3 * rng.normal(size=8))[group] + rng.normal(size=80)
     data = {"x": np.ones((80, 1)), "group": group, "y": y}
-    with pytest.warns(Unconverged, match=r"too narrow, most of all in 'coefficients', 'spread', 'w': .* 0\.68 .* lamu.mcmc.nuts"):
+    with pytest.warns(
+        Unconverged, match=r"too narrow, most of all in 'coefficients', 'spread', 'w': .* 0\.68 .* lamu.mcmc.nuts"
+    ):
         lamu.fit(graphs.models.HierarchicalRegression(8, 1), data, lamu.algorithms.vmp())
 
 

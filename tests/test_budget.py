@@ -20,17 +20,17 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_762, 74_000),
+    "lines": (101_896, 74_000),
     "files": (409, 330),
-    "lines of code": (49_803, 36_000),
-    "lines of code, core": (33_285, 25_000),
-    "lines of code, graphs": (7_825, 6_000),
+    "lines of code": (49_890, 36_000),
+    "lines of code, core": (33_369, 25_000),
+    "lines of code, graphs": (7_828, 6_000),
     "lines of code, tables": (8_693, 5_000),
     "lines of code, outside of the library": (0, 0),
-    "docstring lines a line of code": (0.490, 0.5),
+    "docstring lines a line of code": (0.489, 0.5),
     "import lines a line of code": (0.174, 0.15),
     "`Any` a thousand lines of code": (39.3, 40),
-    "`isinstance` a thousand lines of code": (25.2, 14),
+    "`isinstance` a thousand lines of code": (25.3, 14),
     "abstract bases": (44, 30),
     "names of classes in two files": (21, 0),
 }

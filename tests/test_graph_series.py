@@ -200,3 +200,11 @@ def test_steps_that_rounding_would_hide_are_refused(many: float, bits: int) -> N
         assert graphs.GaussianChain(10, np.eye(2), precision=np.diag([25.0, 1e8])).steps == 10
     with pytest.raises(ValueError, match="is not a positive number; give one, small for a diffuse start"):
         graphs.GaussianChain(10, np.eye(2), precision=1.0, first_precision=np.eye(2))
+
+
+def test_a_sum_that_single_precision_loses_has_no_rate_to_blame() -> None:
+    """Two walks whose sum is observed: their difference has the precision of the first time alone, 1e-6."""
+    said = lamu.algorithms.vmp().explain_divergence({"bound": jnp.zeros(1, jnp.float32)})
+    assert "no learning rate: float32 lost a difference of large numbers" in said
+    assert "first_precision near that of their steps, or call jax.config.update" in said
+    assert "jax.config" not in lamu.algorithms.em().explain_divergence({"bound": jnp.zeros(1, jnp.float64)})

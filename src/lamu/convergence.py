@@ -83,12 +83,9 @@ class Convergence:
             approximates variables that are not conjugate.
         pareto_k: k of the generalised Pareto distribution of the largest of these weights; above 0.7 they do not
             correct the belief.
-        share: the smallest standard deviation of the belief as a share of that by these weights, two standard errors
-            added; of independent beliefs by exact messages, as a share of that by linear response, \((I - VH)^{-1} V\)
-            with V the covariance of the statistics and H the Hessian of the expected log joint in their means
-            (Giordano, Broderick & Jordan, 2018). It is for variables of the whole model, and not for those of rows.
-        misshapen: the variables whose moments the weights change most, where the divergence exceeds its limit; those
-            whose share is smallest, where that is below its limit.
+        share: the smallest deviation as a share of that by these weights, two standard errors added; of independent
+            beliefs by exact messages as a share of that by linear response (Giordano, Broderick & Jordan, 2018).
+        misshapen: the variables whose moments the weights change most, or whose share is small, beyond the limit.
         settled: whether the algorithm has stopped by itself, so that further steps change nothing.
         remedy: the advice where it is not converged, as the end of a sentence; empty for the general advice.
 

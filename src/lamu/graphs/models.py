@@ -363,9 +363,7 @@ def HierarchicalRegression(groups: int, inputs: int) -> Graph:
     Data: `{"x": [N, inputs], "group": [N], "y": [N]}`; groups are whole numbers from 0. Give x a column of ones for an
     intercept. The variables are `w`, `spread` (s), `coefficients` (b) and `noise` (τ).
 
-    `vmp` assumes w and b independent, and its deviation of w is too small by a factor of about \(\sqrt{1 + s / (n
-    \tau)}\) for groups of n rows: near one if the rows of a group determine its coefficients. Otherwise use
-    `lamu.mcmc.nuts()`.
+    `vmp` assumes w and b independent; a fit warns where their deviations are too small, and `nuts()` has none.
 
     Args:
         groups: number of groups.

@@ -75,7 +75,7 @@ def shape_of(
 
 
 def _approximate(posterior: Posterior, rows: Arrays) -> bool:
-    """Whether a Gaussian stands for variables that are not conjugate, and the log joint at values is known."""
+    # Whether a Gaussian stands for variables that are not conjugate, and the log joint at values is known.
     belief = posterior.belief.factors.get("network") if isinstance(posterior.belief, Product) else None
     if not isinstance(belief, Product):
         return False
@@ -89,7 +89,7 @@ def _approximate(posterior: Posterior, rows: Arrays) -> bool:
 
 
 def _measured(posterior: Posterior, objective: Objective, rows: Arrays, key: RandomKey, count: int) -> dict[str, Any]:
-    """Returns the divergence in nats, k, and the variables whose moments the weights change most."""
+    # Returns the divergence in nats, k, and the variables whose moments the weights change most.
     belief: Any = posterior.belief
     network, dispersions = belief.factors["network"], belief.factors["likelihood"]
     point = dispersions.mean if isinstance(dispersions, Point) else {}
@@ -120,7 +120,7 @@ def _measured(posterior: Posterior, objective: Objective, rows: Arrays, key: Ran
 
 
 def _worst(theta: Params, weights: np.ndarray) -> tuple[str, float]:
-    """Returns the names of the variables whose moments change most, and the smallest share of a deviation."""
+    # Returns the names of the variables whose moments change most, and the smallest share of a deviation.
     share = weights / weights.sum()
     changes: dict[str, float] = {}
     narrowest = 1.0
@@ -142,18 +142,18 @@ def _worst(theta: Params, weights: np.ndarray) -> tuple[str, float]:
 
 
 def _by_linear_response(posterior: Posterior, objective: Objective, rows: Arrays, work: float) -> Convergence | None:
-    """Returns the convergence with the smallest share of a deviation, if variables that meet have exact messages."""
-    model, found = posterior.model, posterior.convergence
+    # Returns the convergence with the smallest share of a deviation, if variables that meet have exact messages.
+    model, convergence = posterior.model, posterior.convergence
     belief: Any = posterior.belief
-    if found is None or not isinstance(model, MessageTarget) or not _have_deviations(model, rows):
-        return found
+    if convergence is None or not isinstance(model, MessageTarget) or not _have_deviations(model, rows):
+        return convergence
     beliefs = belief.factors["network"] if isinstance(belief, Product) else None
     if not isinstance(beliefs, Product) or set(model.kinds) != set(beliefs.factors):
-        return found
+        return convergence
     own = model.moments(beliefs.factors)
     size = tree.dimension(own)
     if size > _MOST_STATISTICS or rows.count * size > max(_MOST_ROWS, work):
-        return found
+        return convergence
     H, V = (np.asarray(part, float) for part in _responses(objective, own, rows.full()))
     deviations = np.sqrt(np.diag(V))
     # In units of the deviations: statistics of one variable may differ by many orders of magnitude.
@@ -161,50 +161,51 @@ def _by_linear_response(posterior: Posterior, objective: Objective, rows: Arrays
     try:
         response = np.diag(np.linalg.solve(scaled, V / deviations / deviations[:, None]))
     except np.linalg.LinAlgError:
-        return found
+        return convergence
     if not np.all(response > 0):  # no maximum, or lost to rounding
-        return found
+        return convergence
     shares = np.split(response**-0.5, np.cumsum([tree.dimension(own[name]) for name in sorted(own)])[:-1])
     narrowest = {name: float(part.min()) for name, part in zip(sorted(own), shares, strict=True)}
     share = min(1.0, *narrowest.values())
-    judged = replace(found, share=share)
+    judged = replace(convergence, share=share)
     named = ", ".join(repr(name) for name, part in narrowest.items() if part < NARROWEST)
     return judged if judged.has_shape else replace(judged, misshapen=named)
 
 
 def _have_deviations(model: MessageTarget, rows: Arrays) -> bool:
-    """Whether variables meet, and the posterior has no symmetry, in which deviations are those of one of many modes."""
+    # Whether variables meet, and the posterior has no symmetry, in which deviations are those of one of many modes.
     example = rows.example(1)
     if len(model.blocks) < 2 or model.frozen or model.has_categories(example) or model.has_alike_members(example):
         return False
     # Of products W @ z the rotations and signs are free.
-    graph_is_free = isinstance(model, Graph) and bool(model.networks or model.local or multiplies_variables(model.sites))
-    return model.expansion is None and not graph_is_free
+    if isinstance(model, Graph) and (model.networks or model.local or multiplies_variables(model.sites)):
+        return False
+    return model.expansion is None
 
 
 @compiled_lightly()
 def _responses(objective: Objective, own: Any, batch: Batch) -> tuple[Array, Array]:
-    """Returns the Hessian of the expected log joint in the means of statistics, and the covariance of these."""
+    # Returns the Hessian of the expected log joint in the means of statistics, and the covariance of these.
     mu, restored = ravel_pytree(own)
     target: Any = objective.model
     loss = ConjugateLoss(objective, batch, {}, {})
 
     def natural(mu: Array) -> Array:
-        slopes = jax.grad(lambda mu: loss.at(restored(mu)))(mu)
-        return -jnp.asarray(objective.concentration, mu.dtype) * slopes
+        gradient = jax.grad(lambda mu: loss.at(restored(mu)))(mu)
+        return -jnp.asarray(objective.concentration, mu.dtype) * gradient
 
     def mean(natural: Array) -> Array:
         moments = {name: target.kinds[name].under(part.belief()) for name, part in restored(natural).items()}
         return ravel_pytree(moments)[0]
 
-    found, pull = jax.vjp(natural, mu)  # one row of the Hessian after the other, in the memory of one
+    slopes, pull = jax.vjp(natural, mu)  # one row of the Hessian after the other, in the memory of one
     H = jax.lax.map(lambda basis: pull(basis)[0], jnp.eye(mu.size, dtype=mu.dtype))
-    return H, jax.jacrev(mean)(found)
+    return H, jax.jacrev(mean)(slopes)
 
 
 @jax.jit
 def _losses(objective: Objective, batch: Batch, theta: Params, dispersions: Params) -> Array:
-    """Returns the mean loss on a batch at every draw."""
+    # Returns the mean loss on a batch at every draw.
     if isinstance(objective.model, Graph):
         graph, loss = objective.model, ConjugateLoss(objective, batch, {}, {})
         return jax.lax.map(lambda draw: loss.at(graph.values(draw), dispersions=dispersions), theta)

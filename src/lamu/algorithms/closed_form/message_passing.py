@@ -101,6 +101,16 @@ class CoordinateAscent(Runnable):
     def traits(self) -> Traits:
         return Traits(batching="full")
 
+    def explain_divergence(self, state: Any) -> str | None:
+        # A sweep has no rate, and no step is too long.
+        dtype = next(leaf.dtype for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jnp.floating)).name
+        wider = "" if dtype == "float64" else ', or call jax.config.update("jax_enable_x64", True) first'
+        return (
+            f"a sweep has no learning rate: {dtype} lost a difference of large numbers, or the density is unbounded; "
+            "centre and scale the data, or give states that the data do not tell apart, such as the terms of a sum of "
+            f"random walks, a first_precision near that of their steps{wider}"
+        )
+
     def least(self, value: Array, batch: Batch) -> Array:
         """Returns the rise below which a run has converged, at least the rounding error of so large a sum."""
         return self.tolerance * batch.count.astype(value.dtype) + 4 * jnp.finfo(value.dtype).eps * jnp.abs(value)
