@@ -20,11 +20,11 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_896, 74_000),
+    "lines": (101_920, 74_000),
     "files": (409, 330),
-    "lines of code": (49_890, 36_000),
-    "lines of code, core": (33_369, 25_000),
-    "lines of code, graphs": (7_828, 6_000),
+    "lines of code": (49_898, 36_000),
+    "lines of code, core": (33_373, 25_000),
+    "lines of code, graphs": (7_832, 6_000),
     "lines of code, tables": (8_693, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.489, 0.5),

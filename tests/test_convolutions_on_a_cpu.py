@@ -110,7 +110,7 @@ def test_a_run_step_by_step_is_the_run_in_scans(
             scans.append(1)
             return self.scan(*arguments)
 
-    for name in ("scan_whole", "scan_batches", "scan_whole_lightly", "scan_batches_lightly"):
+    for name in ("scan_whole", "scan_batches", "scan_whole_lightly", "scan_batches_lightly", "scan_chains"):
         monkeypatch.setattr(schedule, name, Counted(getattr(schedule, name)))
 
     def fitted() -> Any:

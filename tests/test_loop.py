@@ -116,13 +116,13 @@ def test_a_batch_of_n_or_more_is_the_whole_data_in_order() -> None:
 
 def programs() -> dict[str, int]:
     """How many programs there are of each piece that a run over arrays is made of."""
-    names = ("scan_batches", "scan_batches_lightly", "scan_whole", "scan_whole_lightly", "start")
+    names = ("scan_batches", "scan_batches_lightly", "scan_whole", "scan_whole_lightly", "scan_chains", "start")
     return {name: getattr(compiled_steps, name)._cache_size() for name in names}
 
 
 def compilations(caplog: pytest.LogCaptureFixture, name: str) -> int:
     """How often a function was compiled, as JAX logs it, whichever of its programs ran."""
-    return sum(f"XLA compilation of jit({name})" in record.getMessage() for record in caplog.records)
+    return sum(f"XLA compilation of jit({name}" in record.getMessage() for record in caplog.records)
 
 
 def test_the_second_epoch_does_not_compile() -> None:
@@ -139,6 +139,16 @@ def test_the_second_block_does_not_compile(caplog: pytest.LogCaptureFixture) -> 
     with jax.log_compiles():
         lamu.regression(X, np.arange(len(X)) % 4, "poisson")
     assert compilations(caplog, "_scan_whole") == 1
+
+
+def test_a_first_run_of_chains_compiles_few_programs(caplog: pytest.LogCaptureFixture) -> None:
+    """Draws are cut, picked and checked in no programs of one operation each, which were thirty."""
+    wide = np.tile(X, 9)  # no other test has compiled these shapes
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian())
+    with jax.log_compiles():
+        fit = lamu.fit(model, (wide, Y), lamu.mcmc.random_walk(chains=3, warmup=5, draws=21), progress=False)
+        np.asarray(fit.posterior.predict(wide).mean)
+    assert 0 < compilations(caplog, "") <= 14
 
 
 @pytest.mark.parametrize(("batch_size", "steps"), [(4, 200), (5, 131)])

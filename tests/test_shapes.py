@@ -21,7 +21,7 @@ from lamu.objective.curvature.reader.linearised import squares_of_outputs
 from lamu.operators import Dense, Diagonal, KroneckerFactored
 from lamu.record import record
 from lamu.running import schedule
-from lamu.running.compiled_steps import scan_whole
+from lamu.running.compiled_steps import scan_chains
 
 
 def test_an_answer_is_found_once_for_a_shape_a_dtype_and_a_value() -> None:
@@ -45,10 +45,10 @@ def test_warm_up_and_draws_are_one_program(warmup: int, draws: int, monkeypatch:
 
     def noted(*arguments: Any) -> Any:
         asked.add(arguments[7:])  # the length, and how many steps a kept draw takes: each pair is a program
-        return scan_whole(*arguments)
+        return scan_chains(*arguments)
 
-    noted.lower = scan_whole.lower  # pyright: ignore[reportFunctionMemberAccess]
-    monkeypatch.setattr(schedule, "scan_whole", noted)
+    noted.lower = scan_chains.lower  # pyright: ignore[reportFunctionMemberAccess]
+    monkeypatch.setattr(schedule, "scan_chains", noted)
     density = lamu.LogDensity(lambda w: -0.5 * jnp.sum(w**2), jnp.zeros(3))
     fit = lamu.fit(density, None, lamu.mcmc.hmc(chains=2, warmup=warmup, draws=draws, most=4), progress=False)
     assert len(asked) == 1, f"the stages asked for different programs: {asked}"

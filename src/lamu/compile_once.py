@@ -55,10 +55,13 @@ class CompiledOnce:
         return jax.jit(self._function, compiler_options=options or None, **numbers)
 
 
-def compiled_once(over_rows: bool = False, static_argnums: Any = ()) -> Callable[[Callable[..., Any]], CompiledOnce]:
+def compiled_once(
+    over_rows: bool = False, static_argnums: Any = (), donate_argnums: int | tuple[int, ...] = ()
+) -> Callable[[Callable[..., Any]], CompiledOnce]:
     """Returns a decorator like `jax.jit`, for a function that runs a few times at most."""
     # `over_rows`: whether it runs over rows of the data, so that its loops are optimised as usual.
-    return lambda function: CompiledOnce(function, _OVER_ROWS if over_rows else _QUICK, static_argnums)
+    options = _OVER_ROWS if over_rows else _QUICK
+    return lambda function: CompiledOnce(function, options, static_argnums, donate_argnums)
 
 
 def compiled_lightly(static_argnums: Any = (), donate_argnums: Any = ()) -> Callable[..., CompiledOnce]:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from lamu.compile_once import compiled_once
 from lamu.families.interface import Family, IndependentDraws
 from lamu.record import measured, record
 from lamu.typing import Array, Belief, Params, RandomKey, Rows, Statistics
@@ -92,16 +93,21 @@ class Draws:
     def draws(self, key: RandomKey, count: int) -> Params:
         """Returns an even selection of at most `count` points, chain by chain; the key is not needed."""
         kept = min(count, self.count)
-        return self._at(jnp.arange(kept) * self.count // kept)
+        return self._at(np.arange(kept) * self.count // kept)
 
-    def _at(self, index: jax.Array) -> Params:
+    def _at(self, index: Rows) -> Params:
         return jax.tree.map(lambda leaf: _picked(leaf, index), self.samples)
 
 
-def _picked(leaf: Rows, index: jax.Array) -> jax.Array:
+@compiled_once()
+def _rows_at(leaf: Array, index: Rows) -> Array:
+    return leaf.reshape(-1, *leaf.shape[2:])[index]
+
+
+def _picked(leaf: Rows, index: Rows) -> jax.Array:
     """Returns some points; from a NumPy array (it may be memory-mapped) nothing else is read."""
     if not isinstance(leaf, np.ndarray):
-        return leaf.reshape(-1, *leaf.shape[2:])[index]
+        return _rows_at(leaf, index)
 
     def read(index: Rows) -> np.ndarray:
         chain, draw = np.divmod(np.asarray(index), leaf.shape[1])

@@ -265,7 +265,7 @@ class Known(Factor):
     @property
     def shape(self) -> tuple[int, ...]:
         # The shape of a sample; that of the mean, if there is a mean with a precision.
-        sample = jax.eval_shape(self.belief.sample, jax.random.key(0))
+        sample = jax.eval_shape(lambda: self.belief.sample(jax.random.key(0)))
         return (sample["mean"] if isinstance(sample, dict) else sample).shape
 
     def log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:

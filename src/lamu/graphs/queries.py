@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory
-from lamu.compile_once import compiled_lightly, row_keys
+from lamu.compile_once import compiled_lightly, compiled_once, row_keys
 from lamu.convergence import sound_average
 from lamu.data.arrays import Arrays, Incomplete
 from lamu.data.batch import Batch
@@ -64,7 +64,7 @@ __all__ = [
 
 def local_beliefs(graph: Any, belief: Belief, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
     """Returns the beliefs about the latents of rows, by name, with a leading axis of rows."""
-    of_theta, of_rows = jax.random.split(key)
+    of_theta, of_rows = _split(key)
     statistics = expected_statistics(graph, belief, samples, of_theta)
     return over_blocks(lambda y, first: _latents(graph, statistics, y, of_rows, first), rows.y)
 
@@ -161,6 +161,12 @@ def expected_statistics(graph: Any, belief: Belief, samples: int, key: RandomKey
         **averaged,
         **{s.name: s.kind.under(exact_beliefs[s.name]) for s in graph.shared if s.name in exact_beliefs},
     }
+
+
+@compiled_once()
+def _split(key: RandomKey) -> tuple[RandomKey, RandomKey]:
+    first, second = jax.random.split(key)
+    return first, second
 
 
 @compiled_lightly()

@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import tree
-from lamu.compile_once import compiled_lightly
+from lamu.compile_once import compiled_lightly, is_traced, subkey
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.density import Density
@@ -23,7 +23,7 @@ from lamu.objective.microbatching import parts_of
 from lamu.posterior import Posterior
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record, static
-from lamu.typing import Array, Data, Number, Params, RandomKey, State
+from lamu.typing import Array, Data, Number, Params, RandomKey, Rows, State
 
 __all__ = [
     "Adaptation",
@@ -175,10 +175,10 @@ def rounding_complaints(
     dtype = jnp.result_type(float)
     if jnp.finfo(dtype).bits > 32 or not isinstance(data, Arrays):
         return []
-    some = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[:_CHAINS], dtype), last)
+    some = jax.tree.map(lambda leaf: np.asarray(leaf)[:_CHAINS].astype(dtype), last)
     single = jax.tree.map(lambda leaf: leaf[0], some)
     target = LogTarget.of(objective, data.full(), network_state, single, 1)
-    largest = float(np.max(np.asarray(rounding(key, target, some))))
+    largest = float(np.max(rounding(key, target, some)))
     if not largest > _LARGEST:
         return []
     return [
@@ -189,30 +189,24 @@ def rounding_complaints(
     ]
 
 
-@compiled_lightly()
-def rounding(key: RandomKey, target: LogTarget, positions: Params) -> Array:
+def rounding(key: RandomKey, target: LogTarget, positions: Params) -> np.ndarray:
     """Returns the rounding of the log of a target at some positions, in nats, one number each."""
+    random = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())  # drawn here: no program of its own
 
-    def near(key: RandomKey, position: Params) -> Params:
-        keys = tree.keys_like(key, position)
+    def around(value: np.ndarray) -> np.ndarray:
+        shape = (len(value), _NEIGHBOURS, *value.shape[1:])
+        steps = random.choice(np.array([-2, -1, 1, 2], value.dtype), shape) * (0.5 * jnp.finfo(value.dtype).eps)
+        here = value[:, None]
+        return np.concatenate([here, here + steps.astype(value.dtype) * np.abs(here)], axis=1)
 
-        def leaf(value: Array, key: RandomKey) -> Array:
-            sign, far = jax.random.split(key)
-            step = jax.random.rademacher(sign, value.shape, value.dtype)
-            step = step * jax.random.randint(far, value.shape, 1, 3).astype(value.dtype)
-            return value + step * (0.5 * jnp.finfo(value.dtype).eps) * jnp.abs(value)
+    values = np.asarray(_log_densities(target, jax.tree.map(around, positions)))
+    return np.sqrt(np.mean((values[:, 1:] - values[:, :1]) ** 2, axis=1) / 2)
 
-        return jax.tree.map(leaf, position, keys)
 
-    def of_chain(chain: tuple[RandomKey, Params]) -> Array:
-        key, position = chain
-        here = target(position)
-        neighbours = jax.random.split(key, _NEIGHBOURS)
-        away = jax.lax.map(lambda key: target(near(key, position)) - here, neighbours)
-        return jnp.sqrt(jnp.mean(away**2) / 2.0)
-
-    count = jax.tree.leaves(positions)[0].shape[0]
-    return jax.lax.map(of_chain, (jax.random.split(key, count), positions))
+@compiled_lightly()
+def _log_densities(target: LogTarget, positions: Params) -> Array:
+    """Returns the log of a target at positions with two leading axes."""
+    return jax.lax.map(lambda chain: jax.lax.map(target, chain), positions)
 
 
 def far_away(samples: Params) -> list[str]:
@@ -304,6 +298,11 @@ def _swapped(leaf: object) -> Any:
     if isinstance(leaf, np.ndarray):
         return leaf.swapaxes(0, 1)
     return leaf.swapaxes(0, 1) if isinstance(leaf, Tracer) else jax.device_put(np.asarray(leaf).swapaxes(0, 1))
+
+
+def _newest(leaf: Rows) -> Rows:
+    """Returns the last of some draws: a view, which needs no compilation."""
+    return leaf[-1] if is_traced() else np.asarray(leaf)[-1]
 
 
 @record
@@ -448,10 +447,8 @@ class Chains(Runnable):
         self, key: RandomKey, state: ChainsState, objective: Objective, data: Data, trace: State
     ) -> Posterior:
         # Returns the draws as a belief, leaves `[chains, draws, ...]`.
-        last = state.chains.position if trace is None else jax.tree.map(lambda leaf: leaf[-1], trace).position
-        reasons = rounding_complaints(
-            jax.random.fold_in(jax.random.clone(key), 5), objective, state.network_state, last, data
-        )
+        last = state.chains.position if trace is None else jax.tree.map(_newest, trace.position)
+        reasons = rounding_complaints(subkey(jax.random.clone(key), 5), objective, state.network_state, last, data)
         return posterior_from_draws(key, objective, state.network_state, trace, reasons)
 
     def explain_divergence(self, state: ChainsState) -> str:

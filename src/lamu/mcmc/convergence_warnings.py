@@ -89,7 +89,7 @@ def in_one_place(samples: Params, cycles: int) -> bool:
 
 def _coordinates(leaves: list[Any]) -> np.ndarray:
     # The first coordinates alone, so that no others are read from disk.
-    flat = [np.asarray(leaf.reshape(*leaf.shape[:2], -1)[:, :, :_MOST], np.float64) for leaf in leaves]
+    flat = [np.asarray(leaf).reshape(*leaf.shape[:2], -1)[:, :, :_MOST].astype(np.float64) for leaf in leaves]
     return np.concatenate(flat, axis=2)[:, :, :_MOST]
 
 

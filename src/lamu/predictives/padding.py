@@ -16,7 +16,7 @@ import numpy as np
 from jax.core import Tracer, eval_context
 
 from lamu import memory
-from lamu.compile_once import is_traced
+from lamu.compile_once import compiled_lightly, is_traced
 from lamu.predictives.interface import Predictive
 from lamu.row_blocks import block, filled, is_spread, joined_blocks, ladder, padded_blocks
 from lamu.typing import Array, Number, PyTree, RandomKey, Rows
@@ -102,13 +102,15 @@ def padded(ready: Opened, x: Rows, offset: Rows | None) -> Predictive | int | No
     size = count if is_spread(x) else block(count, min(room.room, MOST))
     parts, means = [], []
     for rows in padded_blocks((x, offset), count, size):
-        part, mean = _predicted(ready.leaves, *rows, form=ready.form)
+        part, mean = _predicted(ready.leaves, *rows, ready.form)
         parts.append(part)
         means.append(mean)
     return _backed(_Padded(parts, count, size, {"mean": means}, {}))
 
 
-@functools.partial(jax.jit, static_argnames="form")
+# It compiles in a third of the time, and runs as fast: 12,600 rows of ten classes by Laplace's method take .091 s of a
+# processor a call, and .100 s compiled as usual.
+@compiled_lightly(static_argnums=3)
 def _predicted(leaves: list[Array], x: Array, offset: Array | None, form: _Layout) -> tuple[Predictive, Array]:
     """Returns the predictive and its mean, the most common member."""
     pred = form.structure.unflatten(leaves).at(x, offset)
@@ -130,7 +132,7 @@ def _size(ready: Opened, x: Rows, offset: Rows | None) -> _Size | None:
 def _found_size(ready: Opened, x: Rows, offset: Rows | None, rows: int) -> _Size | None:
     room = ready.prepared.room(*_shapes((x, offset), rows), rows=rows)
     rows = rows if is_spread(x) else block(rows, min(room, rows))
-    part, _ = _predicted.eval_shape(ready.leaves, *_shapes((x, offset), rows), form=ready.form)
+    part, _ = _predicted.eval_shape(ready.leaves, *_shapes((x, offset), rows), ready.form)
     if type(part) not in _ROW_FIELDS:
         return None
     of_rows = [getattr(part, name) for name in _ROW_FIELDS[type(part)]]

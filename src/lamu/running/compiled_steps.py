@@ -35,6 +35,7 @@ __all__ = [
     "picked_step",
     "scan_batches",
     "scan_batches_lightly",
+    "scan_chains",
     "scan_whole",
     "scan_whole_lightly",
     "start",
@@ -237,6 +238,9 @@ scan_batches = jax.jit(_scan_batches, static_argnums=(8, 9, 10, 11, 12), donate_
 # layers of 64, 3.8 instead of 7.4 s, .19 instead of .15 ms.
 scan_whole_lightly = compiled_lightly((7, 8), 1)(_scan_whole)
 scan_batches_lightly = compiled_lightly((8, 9, 10, 11, 12), 1)(_scan_batches)
+# Transitions of chains run as fast with the older way to fuse loops, and compile in two thirds of the time: NUTS on 569
+# rows of 30 columns, two chains of 1,000, 1.9 and 2.0 s of a processor; eight schools, four of 5,000, 1.1 and 1.0 s.
+scan_chains = compiled_once(True, (7, 8), 1)(_scan_whole)
 
 
 def _counted(

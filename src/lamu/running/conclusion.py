@@ -80,7 +80,7 @@ def say_probabilities(model: Target, rows: Batch) -> None:
     scales = set(model.likelihood.output_scales(wanted))
     if count < _FEWEST or scales not in ({"logits"}, {"log odds"}) or jnp.ndim(rows.y) != 1:
         return
-    some = jax.tree.map(lambda leaf: leaf[:count], rows)
+    some = jax.tree.map(lambda leaf: np.asarray(leaf)[:count], rows)
     params, outputs = _outputs(model, some)
     f = np.asarray(outputs, float)
     probabilities = np.concatenate([1 - f, f], axis=1) if scales == {"log odds"} else f
@@ -164,7 +164,7 @@ class Conclusion:
             return posterior.convergence
         from lamu.running.belief_shape import shape_of  # imported here, as networks do not need graphs
 
-        key = jax.random.fold_in(jax.random.clone(self.key), 4)
+        key = subkey(jax.random.clone(self.key), 4)
         return shape_of(posterior, self.objective, self.rows, key, self._work(steps))
 
     def _work(self, steps: int) -> float:

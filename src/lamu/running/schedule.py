@@ -30,6 +30,7 @@ from lamu.running.compiled_steps import (
     picked_step,
     scan_batches,
     scan_batches_lightly,
+    scan_chains,
     scan_whole,
     scan_whole_lightly,
 )
@@ -259,6 +260,8 @@ class Steps:
                 capacity,
                 every,
             )
+            if self.traits.length is not None:
+                return scan_chains, arguments
             lightly = self._sweeps_of_messages(arguments[3]) or self._is_small(state, rows.count)
             return scan_whole_lightly if lightly else scan_whole, arguments
         how = (capacity, self.batch_size, self.traits.batching != "once", epochs, every)

@@ -12,6 +12,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from lamu import tree
+from lamu.compile_once import compiled_lightly
 from lamu.data.batch import Batch, with_offset
 from lamu.likelihoods import Likelihood
 from lamu.networks import TableNetwork
@@ -40,7 +41,7 @@ def constant_of(likelihood: Likelihood, batch: Batch) -> tuple[np.ndarray, Param
     return structure.unflatten([part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)])
 
 
-@jax.jit
+@compiled_lightly()
 @jax.value_and_grad
 def _loss(flat: Array, like: tuple[Array, Params], likelihood: Likelihood, batch: Batch) -> Array:
     intercept, dispersions = ravel_pytree(like)[1](flat)

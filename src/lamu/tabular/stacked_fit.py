@@ -447,7 +447,7 @@ class _Table:
         # Rows are arguments, since XLA would fold constants.
         model, x = Model(network, self.likelihood), np.asarray(batch.x)[np.concatenate(self.judges)]
         each = lambda members, x: jax.lax.map(lambda params: model.outputs(params, {}, x)[0], members)
-        values = np.asarray(jax.jit(each)(members, x))
+        values = np.asarray(compiled_once(over_rows=True)(each)(members, x))
         return values.reshape(-1, len(self.judges), *values.shape[1:])
 
 

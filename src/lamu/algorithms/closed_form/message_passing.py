@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 
 from lamu import tree
@@ -245,6 +246,7 @@ def _step(old: Belief, new: Belief, mu_old: Statistics, mu_new: Statistics) -> A
 _NEAR = 0.1  # of a posterior standard deviation, root mean square; not tuned
 
 
+@compiled_once()
 def _distance(residual: Array, before: Array) -> Array:
     """Returns the distance of the last step and all further ones, by their ratio: a geometric series."""
     ratio = jnp.where(before > 0, residual / jnp.where(before > 0, before, 1.0), 0.0)
@@ -253,7 +255,7 @@ def _distance(residual: Array, before: Array) -> Array:
 
 def _convergence(state: VmpState) -> Convergence | None:
     """Returns the distance of the beliefs from the fixed point."""
-    if isinstance(state.residual, Tracer) or not bool(jnp.isfinite(state.before)):
+    if isinstance(state.residual, Tracer) or not np.isfinite(state.before):
         return None
     settled = bool(state.settled)
     return Convergence(
