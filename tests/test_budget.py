@@ -65,7 +65,7 @@ def abstract(node: ast.ClassDef) -> bool:
 
 
 def figures(source: Path) -> dict[str, float]:
-    """The figures of `BUDGETS` for a folder of Python files."""
+    """The figures of `BUDGETS` for a folder of Python files, shares to the digits that their ceilings have."""
     lines, code, uses = collections.Counter(), collections.Counter(), collections.Counter()
     holders, bases, files = collections.defaultdict(set), 0, sorted(source.rglob("*.py"))
     for path in files:
@@ -85,10 +85,10 @@ def figures(source: Path) -> dict[str, float]:
         "files": len(files),
         "lines of code": lines["code"],
         **{f"lines of code, {root}": code[root] for root in ("core", *ROOTS)},
-        "docstring lines a line of code": lines["docstring"] / thousand / 1000,
-        "import lines a line of code": lines["import"] / thousand / 1000,
-        "`Any` a thousand lines of code": uses["Any"] / thousand,
-        "`isinstance` a thousand lines of code": uses["isinstance"] / thousand,
+        "docstring lines a line of code": round(lines["docstring"] / thousand / 1000, 3),
+        "import lines a line of code": round(lines["import"] / thousand / 1000, 3),
+        "`Any` a thousand lines of code": round(uses["Any"] / thousand, 1),
+        "`isinstance` a thousand lines of code": round(uses["isinstance"] / thousand, 1),
         "abstract bases": bases,
         "names of classes in two files": sum(len(paths) > 1 for paths in holders.values()),
     }
@@ -145,9 +145,9 @@ class A(Protocol):
         "lines of code, tables": 0,
         "lines of code, outside of the library": 0,
         "docstring lines a line of code": 3 / 6,
-        "import lines a line of code": 2 / 6,
-        "`Any` a thousand lines of code": 2000 / 6,
-        "`isinstance` a thousand lines of code": 1000 / 6,
+        "import lines a line of code": 0.333,
+        "`Any` a thousand lines of code": 333.3,
+        "`isinstance` a thousand lines of code": 166.7,
         "abstract bases": 1,
         "names of classes in two files": 1,
     }

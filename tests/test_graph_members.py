@@ -230,7 +230,8 @@ def test_what_an_index_refuses() -> None:
     for wrong, error, words in (
         (lambda: w[3], ValueError, "index 3 is beyond the 3 members of axis 0 of w"),
         (lambda: w[0, 0], ValueError, "w has the shape \\(3,\\), and 2 axes are indexed"),
-        (lambda: w[[0, 1]], TypeError, "the index \\[0, 1\\] is a list; give whole numbers or slices"),
+        (lambda: w[np.array([0, 1])], TypeError, "the index is an array of the shape \\(2,\\)"),
+        (lambda: w[[0, 1]], TypeError, "the index is an array of the shape \\(2,\\); pass it as data"),
         (lambda: w[0.5], TypeError, "the index 0.5 is a float"),
         (
             lambda: share[:, :2],

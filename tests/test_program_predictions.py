@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -377,6 +378,17 @@ def test_a_category_of_all_data_is_drawn_given_them() -> None:
     np.testing.assert_allclose(pred.mean, [0.0, np.mean(w * z)], rtol=1e-4, atol=1e-6)
     chance = posterior.local(None, samples=DRAWS)["z"].mean
     np.testing.assert_allclose(chance[1], np.mean(special.expit(odds)), atol=0.02)
+
+    # It is tempered with the other sites, p(w, z, D)^(1/T), and was summed out at T = 1.
+    warm = posterior.model.constrained(replace(posterior, temperature=4.0))
+    chance = warm.local(None, samples=DRAWS)["z"].mean
+    np.testing.assert_allclose(chance[1], np.mean(special.expit(odds / 4)), atol=0.02)
+    drawn = np.asarray(warm.predict({"X": np.ones(1)}, samples=DRAWS).sites["z"].values)
+    np.testing.assert_allclose(drawn.mean(), chance[1], atol=0.1)
+    target, batch = warm.model, warm.model.rows(None).full()
+    joint = stats.norm.logpdf(w, 0, 2) + stats.norm.logpdf(y).sum() + np.log(0.7)
+    values = [target.log_likelihood({"network": {"w": w[i]}, "likelihood": {}}, {}, batch)[0][0] for i in range(3)]
+    np.testing.assert_allclose(values, (joint + 4 * np.logaddexp(0, odds / 4))[:3], rtol=1e-5)
 
 
 def test_local_tells_the_component_of_rows_that_leave_no_doubt() -> None:

@@ -250,6 +250,12 @@ def test_missing_targets_are_told_with_their_row(missing, dtype):
         BayesianClassifier().fit(np.arange(12.0)[:, None], y)
 
 
+def test_durations_are_no_targets():
+    """They were counted in nanoseconds, in silence."""
+    with pytest.raises(ValueError, match="y holds dates or durations, as .*counted in nanoseconds; give numbers"):
+        BayesianRegressor().fit(np.arange(12.0)[:, None], pd.to_timedelta(np.arange(12), unit="D"))
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [

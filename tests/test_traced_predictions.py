@@ -61,3 +61,12 @@ def test_a_product_draws_the_same_numbers_in_a_compiled_function() -> None:
     )
     for draw in (lambda belief: belief.sample(jax.random.key(0)), lambda belief: belief.draws(jax.random.key(0), 3)):
         assert_equal(jax.jit(draw)(belief), draw(belief))
+
+
+def test_a_fit_is_no_function_that_jax_transforms() -> None:
+    """It failed in JAX's words, a TracerArrayConversionError or a TracerBoolConversionError."""
+    fitted = lambda x: lamu.fit(MODEL, (x, Y), lamu.algorithms.adam(), steps=1).posterior.predict(X[:1]).mean
+    scaled = lambda x: MODEL.standardised(x, Y).network.shift
+    for function in (fitted, scaled):
+        with pytest.raises(TypeError, match=r"reads its data as numbers, .* transform posterior\.predict"):
+            jax.jit(function)(jnp.asarray(X))

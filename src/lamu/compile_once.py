@@ -14,13 +14,24 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import eval_context
 from jax.extend.core import get_opaque_trace_state
 
 from lamu.compiled_programs import keep_compiled
 from lamu.typing import Array, RandomKey
 
-__all__ = ["CompiledOnce", "compiled_lightly", "compiled_once", "is_traced", "once_a_shape", "row_keys", "subkey"]
+__all__ = [
+    "CompiledOnce",
+    "compiled_lightly",
+    "compiled_once",
+    "is_traced",
+    "once_a_shape",
+    "require_key",
+    "require_untraced",
+    "row_keys",
+    "subkey",
+]
 
 Answer = TypeVar("Answer")
 
@@ -74,6 +85,15 @@ def is_traced() -> bool:
     return get_opaque_trace_state() != _outside()
 
 
+def require_untraced(asked: str) -> None:
+    """Raises a TypeError while a function is being traced."""
+    if is_traced():
+        raise TypeError(
+            f"{asked} reads its data as numbers, which jax.jit, jax.vmap and jax.grad do not give; call it outside of "
+            "them, and transform posterior.predict"
+        )
+
+
 @functools.cache
 def _outside() -> Any:
     with eval_context():
@@ -100,6 +120,13 @@ def _are_known(options: tuple[tuple[str, Any], ...]) -> bool:
 def subkey(key: RandomKey, number: Any) -> RandomKey:
     """Returns `jax.random.fold_in(key, number)`, compiled in a third of the time outside of other programs."""
     return jax.random.fold_in(key, number)
+
+
+def require_key(key: Any) -> None:
+    """Raises a TypeError for what is no random key of JAX."""
+    if not (hasattr(key, "dtype") and (jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or np.shape(key)[-1:] == (2,))):
+        seed = key if isinstance(key, int) else 0
+        raise TypeError(f"key={key!r} is not a random key; give one, for instance jax.random.key({seed})")
 
 
 def row_keys(key: RandomKey, rows: int, first: Any = 0) -> Array:

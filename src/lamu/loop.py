@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from lamu import memory
 from lamu.batch_statistics import BatchStatistics, require_choice
+from lamu.compile_once import require_untraced
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.data.stream import Stream
@@ -161,6 +162,7 @@ def fit(
         >>> lamu.scores.accuracy(fit.posterior.predict(x), y) > 0.9
         True
     """
+    require_untraced("lamu.fit")
     require_target(model)
     require_algorithm(algorithm)
     devices = OneDevice() if mesh is None else _devices_of(mesh, algorithm)

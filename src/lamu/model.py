@@ -18,6 +18,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import memory
+from lamu.compile_once import require_untraced
 from lamu.data.arrays import Arrays, refuse_infinite
 from lamu.data.batch import Batch, with_offset
 from lamu.data.mapped import blocks, moments
@@ -135,6 +136,7 @@ class Model(Target):
             >>> float(model.standardised(jnp.arange(4.0)[:, None], 10 * jnp.arange(4.0)).likelihood.shift)
             15.0
         """
+        require_untraced("model.standardised")
         x, names = by_name(x, self.columns), self.columns or names_of(x)
         x, y = (part if isinstance(part, jax.Array) else np.asarray(part) for part in (x, y))
         refuse_lost("x", x)

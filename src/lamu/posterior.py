@@ -15,7 +15,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import memory, predictives, store, tree
-from lamu.compile_once import is_traced
+from lamu.compile_once import is_traced, require_key
 from lamu.convergence import FEWEST_WEIGHTS, Convergence
 from lamu.data.wording import elsewhere
 from lamu.dtype_policy import all_digits
@@ -163,7 +163,7 @@ class Posterior:
         """Returns the given random key, or the posterior's own."""
         if key is None:
             return self._again()
-        _require_key(key)
+        require_key(key)
         return key
 
     def _again(self) -> RandomKey:
@@ -243,7 +243,7 @@ class Posterior:
         Raises:
             ValueError: where the draws take more than `lamu.memory.limit()` together.
         """
-        _require_key(key)
+        require_key(key)
         leaves = jax.tree.leaves(jax.eval_shape(self.belief.sample, key))
         size = memory.bytes_of(leaves)
         numbers = sum(math.prod(leaf.shape) for leaf in leaves)
@@ -385,12 +385,6 @@ def _with_offset(x: Inputs, offset: Any) -> tuple[Inputs, Any]:
         raise ValueError("the inputs bring an offset, and offset= is another; give one of them")
     rest = {name: part for name, part in x.items() if name != "offset"}
     return (rest["x"] if set(rest) == {"x"} else rest), x["offset"]
-
-
-def _require_key(key: object) -> None:
-    if not hasattr(key, "dtype"):
-        seed = key if isinstance(key, int) else 0
-        raise TypeError(f"key={key!r} is not a random key; give one, for instance jax.random.key({seed})")
 
 
 def _checked_offset(offset: object, x: Inputs) -> Any:

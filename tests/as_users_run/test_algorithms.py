@@ -104,7 +104,8 @@ def test_a_number_is_no_random_key() -> None:
     """Tests of tests/ have types checked before it is asked."""
     x, y = np.arange(8.0)[:, None], np.arange(8.0) % 3
     posterior = lamu.regression(x, y)
-    for call in (lambda: posterior.sample(7, 2), lambda: posterior.predict(x, key=7)):
+    pred = posterior.predict(x)
+    for call in (lambda: posterior.sample(7, 2), lambda: posterior.predict(x, key=7), lambda: pred.sample(7, 5)):
         with pytest.raises(TypeError, match=r"key=7 is not a random key; give one, for instance jax.random.key\(7\)"):
             call()
     with pytest.raises(TypeError, match=r"posteriors is one Posterior; give a list"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from jax.core import Tracer
 
 from lamu import memory
 from lamu.bisection import Ends, search
+from lamu.compile_once import require_key
 from lamu.supports import Support
 from lamu.typing import Array, Number, RandomKey, Rows, Targets
 
@@ -28,6 +30,10 @@ class Predictive(ABC):
     Shapes: N rows; regression means are `[N]` for one output and `[N, K]` for several, class probabilities `[N, K]`,
     binary probabilities of one `[N]`. All other methods are derived from the abstract ones.
     """
+
+    def __init_subclass__(cls) -> None:
+        if "sample" in vars(cls):
+            cls.sample = _of_a_key(cls.sample)
 
     @property
     @abstractmethod
@@ -319,3 +325,14 @@ def _probability(level: Any) -> Any:
     if not isinstance(level, Tracer) and not 0 < level < 1:
         raise ValueError(f"{level!r} is not a probability strictly between 0 and 1; for 90 % write 0.9")
     return level
+
+
+def _of_a_key(sample: Callable[..., Array]) -> Callable[..., Array]:
+    """Returns a method that draws, which refuses what is no random key."""
+
+    @functools.wraps(sample)
+    def checked(self: Predictive, key: RandomKey, *arguments: Any, **named: Any) -> Array:
+        require_key(key)
+        return sample(self, key, *arguments, **named)
+
+    return checked

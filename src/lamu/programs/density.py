@@ -22,7 +22,7 @@ from numpyro.primitives import Messenger
 from lamu.dtype_policy import lenient
 from lamu.families import Product
 from lamu.families.interface import IndependentDraws
-from lamu.record import given, record, static
+from lamu.record import given, measured, record, static
 from lamu.typing import Array, Params, RandomKey
 
 __all__ = [
@@ -210,6 +210,8 @@ class LogJoint:
         program: the function.
         plate: the name of the plate of the rows, or None.
         categories: latent categories by name, each with its values.
+        temperature: T of categories that all data share. They are tempered like θ, and those of rows are not: summed
+            out is \(T \log \sum_z p(z, \theta, D)^{1/T}\).
 
     Examples:
         >>> import numpyro, numpyro.distributions as dist
@@ -225,6 +227,7 @@ class LogJoint:
     program: Callable[..., Any] = given()
     plate: str | None = static(default=None)
     categories: tuple[tuple[str, tuple[int, ...]], ...] = static(default=())
+    temperature: Any = measured(added=True, default=1.0)
 
     def terms(
         self, arguments: Mapping[str, Any], values: Mapping[str, Any], rows: int
@@ -242,7 +245,8 @@ class LogJoint:
         if self.categories:
             label = " and ".join(name for name, _ in self.categories)
             with lenient():
-                in_rows = {label: logsumexp(sum(in_rows.values()), axis=0)}
+                T = self.temperature
+                in_rows = {label: T * logsumexp(sum(in_rows.values()) / T, axis=0)}
         else:
             in_rows = {name: term[0] for name, term in in_rows.items()}
         if self.plate is None:

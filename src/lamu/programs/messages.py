@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import jax
@@ -281,6 +282,9 @@ class SiteMessages(MessageTarget):
         """Whether latent categories are shared by all data instead of belonging to rows."""
         return bool(self.joint.categories) and not self.has_rows
 
+    def tempered(self, temperature: Any) -> SiteMessages:
+        return replace(self, joint=replace(self.joint, temperature=temperature)) if self.shares_categories else self
+
     def has_categories(self, batch: Batch) -> bool:
         """Whether the program has latent categories and rows."""
         del batch
@@ -324,7 +328,7 @@ class SiteMessages(MessageTarget):
         if isinstance(network, SiteBeliefs) and set(network.parts.factors) == {"conjugate"}:
             conjugate: Any = network.parts.factors["conjugate"]
             bounds = self.choice_bounds(self.moments(conjugate.factors), batch)
-            shares = jax.nn.softmax(bounds, axis=0)
+            shares = jax.nn.softmax(bounds / self.joint.temperature, axis=0)
         else:
             shares = _mean_shares(self, finite_draws(belief.draws(key, samples)), batch)
         beliefs = {}
@@ -341,7 +345,7 @@ class SiteMessages(MessageTarget):
         values = self.constraints.constrain(theta)[0]
         in_rows = self.joint.complete(arguments, values, batch.mask.shape[0])[1]
         with lenient():
-            return jax.nn.softmax(sum(in_rows.values()), axis=0)
+            return jax.nn.softmax(sum(in_rows.values()) / self.joint.temperature, axis=0)
 
 
 @jax.jit

@@ -274,6 +274,7 @@ class NumpyroProgram(SiteMessages):
 
     def constrained(self, posterior: Any) -> Any:
         """Returns a posterior over real coordinates as one over θ; one over θ is returned unchanged."""
+        posterior = replace(posterior, model=posterior.model.tempered(posterior.temperature))
         belief, constraints = posterior.belief, posterior.model.constraints
         network = belief.factors.get("network") if isinstance(belief, Product) else None
         if not isinstance(network, Product):

@@ -152,4 +152,10 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         return np.moveaxis(self._predict(X, lambda pred: pred.sample(key, n_samples)), 0, -1)
 
     def _target(self, y: Targets) -> tuple[np.ndarray, Likelihood]:
-        return np.asarray(y, float), self._chosen("regression", "gaussian")
+        y = np.asarray(y)
+        if y.dtype.kind in "mM":
+            raise ValueError(
+                f"y holds dates or durations, as {y[0]}, which would be counted in nanoseconds; give numbers, for "
+                "instance of days, (y - y.min()) / np.timedelta64(1, 'D')"
+            )
+        return y.astype(float), self._chosen("regression", "gaussian")

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lamu.graphs.expressions.interface import Environment, Expression, Variable
 from lamu.graphs.statistics import Categories, Numbers, Series, States, Statistics, Vectors
@@ -163,6 +164,11 @@ def _stored(part: Any) -> Any:
     try:
         return operator.index(part)
     except TypeError:
+        if np.asarray(part).dtype.kind in "iu":
+            raise TypeError(
+                f"the index is an array of the shape {np.shape(part)}; pass it as data, one whole number a row, and "
+                'index by it, as in mean[m.data("group")] with the data {"group": index, ...}'
+            ) from None
         raise TypeError(
             f"the index {part!r} is a {type(part).__name__}; give whole numbers or slices, a Categorical variable, or "
             "m.data(name) with whole numbers"
