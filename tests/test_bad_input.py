@@ -178,6 +178,33 @@ def test_a_quantile_has_one_probability():
         _probability([0.1, 0.5])
 
 
+@pytest.mark.parametrize("task", ["regression", "classes"])
+def test_targets_are_one_for_each_prediction_and_known_classes(task, monkeypatch):
+    """A column of targets was broadcast to `[N, N]` and summed, and a label that is no class picked another one."""
+    x, y = np.arange(12.0)[:, None], np.arange(12) % 3
+    if task == "regression":
+        posterior = lamu.regression(x, y * 1.0)
+    else:
+        model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Categorical(3))
+        posterior = lamu.fit(model, (x, y), lamu.algorithms.adam(), steps=1).posterior
+    right = posterior.predict(x[:4]).log_prob(y[:4])
+    for most in (None, 1):  # in memory, and in chunks of one row
+        if most is not None:
+            monkeypatch.setattr(lamu.memory, "budget", lambda: 1)
+        pred = posterior.predict(x[:4])
+        assert bool(pred.deferred) is (most is not None)
+        for same in (y[:4, None], y[:4].tolist()):
+            np.testing.assert_allclose(pred.log_prob(same), right, rtol=1e-6)
+        with pytest.raises(
+            ValueError, match=r"the targets have the shape \(3,\); give one for each prediction, .*\(4,"
+        ):
+            pred.log_prob(y[:3])
+        for wrong in (7, -1, np.nan) if task == "classes" else ():
+            with pytest.raises(ValueError, match=f"the target in row 0 is {wrong}, and log_prob takes whole numbers"):
+                pred.log_prob(np.full(4, wrong))
+        assert task == "classes" or pred.cdf(y[:4, None]).shape == (4,)
+
+
 def test_what_other_libraries_call_otherwise_is_pointed_to(fitted):
     for owner, names in (
         (fitted, ("predict", "predict_proba", "sample", "save", "score")),

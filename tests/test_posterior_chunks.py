@@ -166,7 +166,9 @@ def test_chunks_are_the_direct_predictive_of_their_rows(small: list[int]) -> Non
 
 def test_what_cannot_be_asked_is_one_sentence(small: list[int]) -> None:
     pred: Any = CASES["regression"][0].predict(X, samples=DRAWS)
-    with pytest.raises(ValueError, match=r"the targets have the shape \(10,\) and the prediction 11 rows"):
+    with pytest.raises(
+        ValueError, match=r"the targets have the shape \(10,\); give one for each prediction, the shape \(11,\)"
+    ):
         pred.log_prob(np.zeros(10))
     with pytest.raises(TypeError, match="ask its chunks"):
         jax.lax.map(pred.cdf, jnp.zeros((2, N)))

@@ -252,7 +252,7 @@ def test_missing_targets_are_told_with_their_row(missing, dtype):
 
 def test_durations_are_no_targets():
     """They were counted in nanoseconds, in silence."""
-    with pytest.raises(ValueError, match="y holds dates or durations, as .*counted in nanoseconds; give numbers"):
+    with pytest.raises(ValueError, match=r"y holds dates or durations, as .*counted in nanoseconds; give numbers"):
         BayesianRegressor().fit(np.arange(12.0)[:, None], pd.to_timedelta(np.arange(12), unit="D"))
 
 

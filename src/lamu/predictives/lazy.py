@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -280,7 +280,7 @@ class Deferred(ByChunks):
         return self._each(best, self._numbers(0))
 
     def ask(self, question: str, y: Targets = None, axis: int = 0, **options: Number) -> PyTree:
-        targets = () if y is None else (self._column(y),)
+        targets = () if y is None else (self._column(y, question),)
         return self._each(lambda part, *y: _answer(part, question, *y, **options), *targets, axis=axis)
 
     def _each(self, question: Callable[..., Any], *columns: PyTree, axis: int = 0) -> Any:
@@ -295,11 +295,14 @@ class Deferred(ByChunks):
     def _numbers(self, first: Number) -> Array:
         return first + jnp.arange(self.x.shape[0])
 
-    def _column(self, y: Targets) -> Targets:
+    def _column(self, y: Targets, question: str = "log_prob") -> Targets:
         if isinstance(y, Tracer):
             raise TypeError(
                 "a deferred prediction cannot be asked inside a compiled function; ask its chunks(), one by one"
             )
+        if not isinstance(y, Mapping):
+            row = self.support.shape(_mean_of_a_row(self.prepared, self.x, self.offset).shape)
+            y = padding.one_a_row(self.support, (self.x.shape[0], *row[1:]), y, question)
         y = jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else np.asarray(leaf), y)
         for shape in map(jnp.shape, jax.tree.leaves(y)):
             if not shape or shape[0] != self.x.shape[0]:
@@ -331,7 +334,12 @@ def _bytes(prepared: Prepared, x: Rows, offset: Rows | None, rows: int) -> int:
 
 
 @once_a_shape
+def _mean_of_a_row(prepared: Prepared, x: Rows, offset: Rows | None) -> Any:
+    """Returns the shape and dtype of one row's mean."""
+    return jax.eval_shape(lambda x, offset: prepared.at(x, offset).mean, *_some_rows((x, offset), 1))
+
+
 def _bytes_of_targets(prepared: Prepared, x: Rows, offset: Rows | None) -> int:
     """Returns the bytes of one draw of one row's targets."""
-    mean = jax.eval_shape(lambda x, offset: prepared.at(x, offset).mean, *_some_rows((x, offset), 1))
+    mean = _mean_of_a_row(prepared, x, offset)
     return mean.dtype.itemsize * (math.prod(mean.shape) if not prepared.support.has_classes else 1)

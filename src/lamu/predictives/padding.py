@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,9 +19,10 @@ from lamu import memory
 from lamu.compile_once import compiled_lightly, is_traced
 from lamu.predictives.interface import Predictive
 from lamu.row_blocks import block, filled, is_spread, joined_blocks, ladder, padded_blocks
-from lamu.typing import Array, Number, PyTree, RandomKey, Rows
+from lamu.supports import Support
+from lamu.typing import Array, Number, PyTree, RandomKey, Rows, Targets
 
-__all__ = ["MOST", "Opened", "RowWise", "by_programs", "compiled_answers", "drawn", "opened", "padded"]
+__all__ = ["MOST", "Opened", "RowWise", "by_programs", "compiled_answers", "drawn", "one_a_row", "opened", "padded"]
 
 MOST = 4096  # rows at once: more are no faster
 _KNOWN = 256  # number of cached sizes
@@ -275,7 +276,11 @@ def _of_targets(plain: Callable[..., PyTree], name: str, axis: int) -> Callable[
     @functools.wraps(plain)
     def answer(self: Predictive, y: PyTree) -> PyTree:
         rows = _rows_behind(self)
-        if rows is None or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(y)):
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(y)):
+            return plain(self, y)
+        if not is_traced() and "observed" not in _ROW_FIELDS[type(self)]:  # of a graph, whose rows may have gaps
+            y = one_a_row(self.support, self.support.shape(jnp.shape(self.mean)), y, name)
+        if rows is None:
             return plain(self, y)
         targets = jax.tree.map(np.asarray, y)
         if any(leaf.shape[:1] != (rows.total,) for leaf in jax.tree.leaves(targets)):
@@ -283,6 +288,23 @@ def _of_targets(plain: Callable[..., PyTree], name: str, axis: int) -> Callable[
         return rows.ask(name, (), axis, targets)
 
     return answer
+
+
+def one_a_row(support: Support, shape: tuple[int, ...], y: Targets, question: str) -> PyTree:
+    """Returns targets in the shape of a prediction; raises a ValueError for others, and for what is no class."""
+    # A target `[N, 1]` of a mean `[N]` would broadcast to `[N, N]`, and a label that is no class picks another one.
+    if isinstance(y, Mapping):
+        return y
+    y = np.asarray(y)
+    if y.shape == (*shape, 1):
+        y = y[..., 0]
+    if question == "cdf" and y.ndim > len(shape):  # many numbers for each prediction
+        return y
+    if y.shape != shape and y.size != 1:
+        raise ValueError(f"the targets have the shape {y.shape}; give one for each prediction, the shape {shape}")
+    if support.has_classes:
+        support.check(y, "log_prob")
+    return np.broadcast_to(y.reshape(y.shape if y.shape == shape else ()), shape)
 
 
 def _of_numbers(plain: Callable[..., PyTree], name: str) -> Callable[..., PyTree]:
