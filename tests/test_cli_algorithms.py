@@ -10,7 +10,7 @@ import pytest
 from lamu.cli.defaults import model_for
 from lamu.cli.recipes import build, find, recipes, settings_of
 from lamu.data import Encoding
-from lamu.networks.dropout import Dropout
+from lamu.networks.normalisation import Dropout
 from lamu.priors import ARD, LearnedNormal
 from tests.command_line import assert_refused, csv_of
 

@@ -12,8 +12,7 @@ import pytest
 
 from lamu.cli import latents, main
 from lamu.cli.printing import show_unreliable
-from lamu.cli.row_models import MODELS
-from lamu.cli.row_references import reference_log_probs
+from lamu.cli.row_models import MODELS, reference_log_probs
 from lamu.data.table import match_columns, read_columns
 from lamu.latent import Columns
 from lamu.posterior import Posterior

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from lamu.cli import stopwatch
+from lamu.cli import training
 from lamu.compiled_programs import ProgramFolder, forget_oldest, programs_folder
 
 # Writes programs whose keys are the checksums of what they hold, without end.
@@ -147,9 +147,9 @@ def test_a_user_who_has_decided_is_left_alone(tmp_path):
 
 
 def test_seconds_of_compilation_in_two_threads_at_once_count_once(monkeypatch):
-    spent, event = stopwatch.CompileTime(), "/jax/core/compile/backend_compile_duration"
+    spent, event = training.CompileTime(), "/jax/core/compile/backend_compile_duration"
     for end, duration in ((3.0, 1.0), (4.0, 3.0), (9.0, 2.0), (9.5, 1.0)):  # 1 to 4, with 2 to 3 inside; 7 to 9.5
-        monkeypatch.setattr(stopwatch.time, "perf_counter", lambda end=end: end)
+        monkeypatch.setattr(training.time, "perf_counter", lambda end=end: end)
         spent.add(event, duration)
     spent.add("/jax/something/else", 5.0)
     assert (spent.seconds, spent.programs) == (5.5, 4)

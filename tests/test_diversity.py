@@ -29,7 +29,7 @@ from lamu.algorithms.ensembles.deep_ensemble import Diversity
 from lamu.data import Arrays, Batch
 from lamu.families import Mixture
 from lamu.networks import Linear
-from lamu.networks.dropout import Dropout
+from lamu.networks.normalisation import Dropout
 from lamu.objective import Objective
 from lamu.operators import Dense, Diagonal
 from lamu.posterior import Posterior

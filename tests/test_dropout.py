@@ -13,7 +13,7 @@ from lamu.algorithms.discrete import Masked, NoisyUnits, dropout, mc_dropout
 from lamu.data import Batch
 from lamu.families import Point
 from lamu.networks import MLP, BatchNorm, ConvNet, draws_noise
-from lamu.networks.dropout import Dropout, GaussianDropout, UnitNoise
+from lamu.networks.normalisation import Dropout, GaussianDropout, UnitNoise
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.record import record

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import lamu
-from lamu import composition, evidence_choice, folds, one_layer, prior_comparison, simulation, validation_choice
+from lamu import composition, evidence_choice, folds, one_layer, simulation, validation_choice
 from lamu.cli import learning
 from lamu.data import Arrays, Encoding
 from lamu.families import Point
@@ -112,7 +112,7 @@ CALLERS: dict[str, tuple[Any, Callable[..., Any]]] = {
         ),
     ),
     "priors": (
-        prior_comparison,
+        validation_choice,
         lambda checkpoint, **options: lamu.prior_sensitivity(
             MODEL, DATA, {"a": Normal(1.0), "b": Normal(0.1)}, algorithm=IVON, **options
         ),
@@ -538,7 +538,7 @@ def test_the_evidence_of_every_model_is_of_the_data_that_were_fitted(monkeypatch
 
 def test_priors_are_compared_by_fits_that_differ_in_them_alone(monkeypatch: Any) -> None:
     inner = Recorder(lambda call: made(POSTERIOR, model=call.model))
-    monkeypatch.setattr(prior_comparison, "fit", inner)
+    monkeypatch.setattr(validation_choice, "fit", inner)
     priors = {"a": Normal(1.0), "b": Normal(0.1), "c": lamu.priors.Laplace(1.0)}
     found = lamu.prior_sensitivity(MODEL, DATA, priors, x=X[:3], algorithm=IVON)
     assert [call.model.prior for call in inner.calls] == list(priors.values())
@@ -551,7 +551,7 @@ def test_predictions_under_several_priors_have_the_offsets_of_their_rows(monkeyp
     asked: list[Any] = []
     pred = SimpleNamespace(mean=np.zeros(3), std=np.ones(3))
     predict = lambda self, x, offset=None: asked.append((x, offset)) or pred
-    monkeypatch.setattr(prior_comparison, "fit", Recorder(lambda call: made(POSTERIOR, model=call.model)))
+    monkeypatch.setattr(validation_choice, "fit", Recorder(lambda call: made(POSTERIOR, model=call.model)))
     monkeypatch.setattr(type(POSTERIOR), "predict", predict)
     rows, offset, other = {"x": X, "y": Y, "offset": np.arange(len(X)) / 7}, np.arange(len(X)) / 7, np.arange(3.0)
     two = {"one": Normal(1.0), "two": Normal(2.0)}

@@ -51,7 +51,7 @@ def child(number: int, processes: int, port: int, name: str, folder: str, moment
     die = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     if what == "write" and moment:
         from lamu import store
-        from lamu.running.shards import Shards
+        from lamu.running.sharding import Shards
 
         left = [int(moment)]
 

@@ -37,7 +37,7 @@ from lamu.operators import (
     leading,
 )
 from lamu.operators.kronecker import Expand, Reduce
-from lamu.operators.subspace_iteration import leading_eigenpairs
+from lamu.operators.low_rank import leading_eigenpairs
 from lamu.priors import Normal
 
 RNG = np.random.default_rng(0)

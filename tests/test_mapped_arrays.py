@@ -13,8 +13,8 @@ import pytest
 
 import lamu
 from lamu import memory
-from lamu.data import Arrays, mapped
-from lamu.data.mapped import is_mapped
+from lamu.data import Arrays, precision
+from lamu.data.precision import is_mapped
 
 rng = np.random.default_rng(0)
 MODEL = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.5))
@@ -42,7 +42,7 @@ def test_an_array_of_a_file_is_told_from_one_in_memory(tmp_path: Path, mode: str
 def test_what_is_read_in_blocks_is_what_is_read_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: Any, mode: str
 ) -> None:
-    monkeypatch.setattr(mapped, "_BLOCK", 64)
+    monkeypatch.setattr(precision, "_BLOCK", 64)
     x, y = (3 * rng.normal(size=(37, 3))).astype(dtype), rng.normal(size=37)
     files = in_a_file(tmp_path, "x", x, mode), in_a_file(tmp_path, "y", y, mode)
     whole, read = Arrays.to_fit((x, y)), Arrays.to_fit(files)
@@ -58,7 +58,7 @@ def test_what_is_read_in_blocks_is_what_is_read_at_once(
 
 def test_changes_that_were_never_written_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a copy on write, whose pages are not in the file."""
-    monkeypatch.setattr(mapped, "_BLOCK", 64)
+    monkeypatch.setattr(precision, "_BLOCK", 64)
     x = in_a_file(tmp_path, "x", np.zeros((400, 3)), "c")
     x[:] = 2.0
     for _ in range(2):
@@ -66,7 +66,7 @@ def test_changes_that_were_never_written_are_read(tmp_path: Path, monkeypatch: p
 
 
 def test_a_place_in_a_later_block_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped, "_BLOCK", 64)
+    monkeypatch.setattr(precision, "_BLOCK", 64)
     x = np.zeros((37, 3))
     x[29, 1] = np.nan
     with pytest.raises(ValueError, match=r"x is NaN or infinite in .* in 1 place, first nan in row 29, column 1"):
@@ -115,7 +115,7 @@ import sys, resource
 import numpy as np
 import jax
 from lamu.data.arrays import Arrays
-from lamu.data.mapped import moments
+from lamu.data.precision import moments
 from lamu.memory import most_held, within
 x, y = (np.load(f"{sys.argv[1]}/{name}.npy", mmap_mode="r") for name in "xy")
 Arrays.to_fit((np.ones((2, 3)), np.ones(2)))

@@ -17,7 +17,7 @@ from lamu.dtype_policy import lenient
 from lamu.families import Draws
 from lamu.mcmc import DelayedAcceptance, Diagnosis, SequentialTest, UnreliableChains, diagnose, inference_data
 from lamu.mcmc.chains import LogTarget, TransitionInfo, posterior_from_draws
-from lamu.mcmc.convergence_warnings import complaints, split_r_hat
+from lamu.mcmc.diagnostics import complaints, split_r_hat
 from lamu.mcmc.hamiltonian import Hamiltonian
 from lamu.mcmc.metropolis import Langevin
 from lamu.objective import Objective

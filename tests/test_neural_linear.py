@@ -25,7 +25,7 @@ from lamu.model import Model
 from lamu.networks import MLP, BatchNorm, Linear
 from lamu.objective import Objective
 from lamu.predictives import Sampled, StudentPredictive, StudentRule
-from lamu.predictives.head import head_features, head_size, require_head
+from lamu.predictives.gaussian import head_features, head_size, require_head
 from lamu.priors import Normal, ScaleMixture
 
 rng = np.random.default_rng(0)

@@ -13,7 +13,7 @@ import numpyro.distributions as dist
 import pytest
 
 import lamu
-from lamu.programs.own_arrays import with_own_arrays
+from lamu.programs.program import with_own_arrays
 
 POINTS = np.linspace(-1.0, 1.0, 20)
 

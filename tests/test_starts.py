@@ -15,8 +15,7 @@ from lamu import graphs
 from lamu.convergence import Convergence
 from lamu.families import Dirichlet, Gamma
 from lamu.graphs import models
-from lamu.graphs.documents import groups
-from lamu.graphs.exemplars import spread
+from lamu.graphs.exemplars import groups, spread
 from lamu.objective import Objective
 from lamu.running.schedule import Rounds
 

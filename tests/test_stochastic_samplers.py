@@ -30,7 +30,7 @@ from lamu.mcmc import (
     sgnht,
 )
 from lamu.mcmc.chains import apart, posterior_from_draws
-from lamu.mcmc.convergence_warnings import in_one_place
+from lamu.mcmc.diagnostics import in_one_place
 from lamu.mcmc.dynamics import Dynamics, Friction
 from lamu.mcmc.gradients import Minibatch, mean_loss
 from lamu.objective import Objective
@@ -436,7 +436,7 @@ def shares(sampler: Dynamics) -> np.ndarray:
 
 
 @pytest.mark.parametrize("make", [sgld, pytest.param(sghmc, marks=pytest.mark.stress)])
-@pytest.mark.filterwarnings("ignore::lamu.mcmc.convergence_warnings.UnreliableChains")
+@pytest.mark.filterwarnings("ignore::lamu.mcmc.diagnostics.UnreliableChains")
 def test_modes_of_a_mixture_are_found_by_plain_cycles_and_have_their_mass(make: Any) -> None:
     """Four chains find all three; 200, as if each made one visit, four standard errors: fails by chance 1 in 5,000."""
     assert shares(make(Cyclical(0.1), thinning=20)).min() > 0.04

@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 import lamu
-from lamu.cli.stopwatch import compile_time
+from lamu.cli.training import compile_time
 from lamu.composition import stacking_weights
 from lamu.dtype_policy import lenient
 from lamu.families import Ensemble, Point
@@ -25,8 +25,16 @@ from lamu.predictives import Sampled
 from lamu.record import decode, encode
 from lamu.running.checkpoints import Checkpoints
 from lamu.tabular import stacked_fit
-from lamu.tabular.candidates import ADDITIVE, KERNELS, NETWORKS, Candidate, candidates_for, constant_of, sharpened
-from lamu.tabular.race import going_on
+from lamu.tabular.candidates import (
+    ADDITIVE,
+    KERNELS,
+    NETWORKS,
+    Candidate,
+    candidates_for,
+    constant_of,
+    going_on,
+    sharpened,
+)
 from lamu.tabular.stacked_fit import _Table, plan_of
 from lamu.tabular.temperature import logit_factor, noise_factor
 from lamu.tabular.training import FoldRows, Members, Path, _Length, _optimiser, order_of, rows_padded, train

@@ -22,7 +22,7 @@ from lamu.model import Model
 from lamu.networks import MLP, BatchNorm, Linear
 from lamu.objective import Objective
 from lamu.operators import OutputBlocks
-from lamu.predictives.head import head_features
+from lamu.predictives.gaussian import head_features
 from lamu.priors import Normal, ScaleMixture
 
 rng = np.random.default_rng(0)

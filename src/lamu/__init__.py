@@ -51,17 +51,15 @@ if TYPE_CHECKING:
     from lamu.conjugacy import ConjugateModel
     from lamu.convergence import Convergence, Unconverged, WorseThanMean
     from lamu.density import LogDensity
-    from lamu.evidence_choice import EvidenceFit, fit_evidence
+    from lamu.evidence_choice import EvidenceFit, compare_likelihoods, fit_evidence
     from lamu.folds import FoldedFit, fit_folds
     from lamu.graphs import Graph
     from lamu.influence import Sensitivity, sensitivity
-    from lamu.likelihood_choice import compare_likelihoods
     from lamu.loop import fit
     from lamu.model import Model
     from lamu.networks.low_rank_adapter import LowRankAdapter
     from lamu.one_layer import regression
     from lamu.posterior import Posterior, load
-    from lamu.prior_comparison import PriorSensitivity, prior_sensitivity
     from lamu.programs import from_numpyro
     from lamu.running import Checkpoints
     from lamu.running.result import Diverged, Fit
@@ -69,7 +67,14 @@ if TYPE_CHECKING:
     from lamu.sites import Site, site
     from lamu.tabular import StackedFit, fit_table
     from lamu.target import Target
-    from lamu.validation_choice import PriorScaleFit, TemperatureFit, fit_prior_scale, fit_temperature
+    from lamu.validation_choice import (
+        PriorScaleFit,
+        PriorSensitivity,
+        TemperatureFit,
+        fit_prior_scale,
+        fit_temperature,
+        prior_sensitivity,
+    )
 
 __all__ = [
     "Checkpoints",

@@ -70,7 +70,6 @@ class ConjugateModel(ConjugateTarget):
 
     @property
     def name(self) -> str:
-        """The observation's name."""
         return type(self.observation).__name__
 
     @property
@@ -80,12 +79,7 @@ class ConjugateModel(ConjugateTarget):
 
     @property
     def support(self) -> Support:
-        """The observation's support."""
         return self.observation.support
-
-    @property
-    def has_classes(self) -> bool:
-        return self.observation.support.has_classes
 
     def init(self, key: RandomKey, batch: Batch) -> tuple[Params, State]:
         """Returns θ at the mean of the prior, in the dtype of the data, and the empty state."""

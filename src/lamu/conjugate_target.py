@@ -91,6 +91,7 @@ class MessageTarget(ConjugateTarget, ConstrainedTarget):
     """Base class of targets for coordinate ascent: variables by name, each with its own family."""
 
     expansion: Any = None  # moves along directions that the likelihood is constant in, after a sweep; or None
+    longest_series: int = 1
 
     @property
     @abstractmethod
@@ -133,11 +134,6 @@ class MessageTarget(ConjugateTarget, ConstrainedTarget):
         """
         del batch
         return False
-
-    @property
-    def longest_series(self) -> int:
-        """The number of times of the longest series of categories, one where there is none."""
-        return 1
 
     @property
     def short_ascent(self) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from lamu import tree
 from lamu.families import Gaussian
 from lamu.operators import Dense, Operator
 from lamu.record import record, static
+from lamu.sizes import require
 from lamu.typing import Array, Params
 
 __all__ = ["Divergence", "InclusiveKL", "Renyi", "ReverseKL", "renyi_divergence"]
@@ -154,7 +155,7 @@ def renyi_divergence(q: Gaussian, p: Gaussian, alpha: float) -> Array:
         >>> float(renyi_divergence(q, p, 0.5))  # α d² S / 2
         0.25
     """
-    _require_positive(alpha)
+    require(alpha > 0, f"alpha={alpha!r} is not an order of a divergence between Gaussians; give a positive number")
     if alpha == 1.0:
         return q.kl(p)
     away = tree.add(q.mean, p.mean, -1.0)
@@ -219,8 +220,3 @@ class Renyi(Divergence):
     def shares(self, log_weights: Array) -> Array:
         """Returns the weights to the power 1 − α, normalised."""
         return jax.nn.softmax((1 - self.alpha) * log_weights)
-
-
-def _require_positive(alpha: float) -> None:
-    if not alpha > 0:
-        raise ValueError(f"alpha={alpha!r} is not an order of a divergence between Gaussians; give a positive number")

@@ -21,9 +21,8 @@ from lamu import memory
 from lamu.compile_once import require_untraced
 from lamu.data.arrays import Arrays, refuse_infinite
 from lamu.data.batch import Batch, with_offset
-from lamu.data.mapped import blocks, moments
 from lamu.data.naming import aligned, by_name, inputs_of, names_of
-from lamu.data.precision import refuse_lost, unscaled
+from lamu.data.precision import blocks, moments, refuse_lost, unscaled
 from lamu.data.stream import Stream, read
 from lamu.dtype_policy import of_rows
 from lamu.likelihoods import Likelihood, Scaled
@@ -330,12 +329,10 @@ class Model(Target):
 
     @property
     def name(self) -> str:
-        """The network's name."""
         return self.network.name
 
     @property
     def support(self) -> Support:
-        """The likelihood's support."""
         return self.likelihood.support
 
     @property
@@ -345,7 +342,6 @@ class Model(Target):
 
     @property
     def has_outputs(self) -> bool:
-        """A network has outputs."""
         return True
 
     @property
@@ -362,10 +358,6 @@ class Model(Target):
             False
         """
         return self.start is not None or self.network.trained
-
-    @property
-    def has_classes(self) -> bool:
-        return self.likelihood.support.has_classes
 
     def scan_friendly(self, batch: Batch) -> bool:
         """Whether the network runs as fast in a compiled loop as step by step."""

@@ -250,7 +250,6 @@ class Adapted(Runnable):
         return self.base.choices
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> State:
-        """Returns the algorithm's first state."""
         return self.base.init(key, objective, batch)
 
     def step(self, key: RandomKey, state: State, batch: Batch, objective: Objective) -> tuple[State, Info]:

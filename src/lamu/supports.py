@@ -331,7 +331,6 @@ class TwoClasses(Support):
     )
 
     def contains(self, y: Targets) -> Targets:
-        """Returns whether the targets are zero or one."""
         return np.equal(y, 0) | np.equal(y, 1)
 
     def probabilities(self, mean: Rows) -> Rows:
@@ -344,7 +343,6 @@ class TwoClasses(Support):
         return mean > 0.5
 
     def zeros(self, rows: int) -> Array:
-        """Returns integer zeros."""
         return jnp.zeros(rows, jnp.int32)
 
 
@@ -414,7 +412,6 @@ class Classes(Support):
     )
 
     def contains(self, y: Targets) -> Targets:
-        """Returns whether the targets are class numbers."""
         return np.isin(y, np.arange(self.number))
 
     def probabilities(self, mean: Rows) -> Rows:
@@ -432,7 +429,6 @@ class Classes(Support):
         return mean[:-1]
 
     def zeros(self, rows: int) -> Array:
-        """Returns integer zeros."""
         return jnp.zeros(rows, jnp.int32)
 
 

@@ -190,7 +190,7 @@ class Target(ABC):
     @property
     def has_classes(self) -> bool:
         """Whether targets are classes, so that splits of rows are stratified."""
-        return False
+        return self.support is not None and self.support.has_classes
 
     def scan_friendly(self, batch: Batch) -> bool:
         """Whether a compiled loop over steps is not slower than single steps.
@@ -493,7 +493,6 @@ class ConstrainedTarget(Target):
 
     @property
     def transforms(self) -> bool:
-        """Whether some parameter is constrained."""
         return bool(self.constraints and self.constraints.table)
 
     def log_volume(self, params: Params) -> Array:

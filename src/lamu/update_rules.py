@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.record import record, static
+from lamu.sizes import require
 from lamu.typing import Array, Number, Numeric, OperatorTree, Params
 
 __all__ = [
@@ -210,7 +211,7 @@ class DampedInverse:
 
 
 @record
-class RootOfSum:
+class RootOfSum(InverseSquareRoot):
     r"""Division by the root of a diagonal scale, \(g / \sqrt{s + \epsilon}\), with ε under the root.
 
     Attributes:
@@ -223,14 +224,6 @@ class RootOfSum:
         >>> float(RootOfSum(12.0).direction(Diagonal(jnp.array(4.0)), jnp.array(2.0), 1, 0.1))
         0.5
     """
-
-    eps: Number
-
-    departure = "square root"
-    is_precision = False
-
-    def __post_init__(self) -> None:
-        _require_not_negative(self.eps)
 
     def direction(self, precision: OperatorTree, gradient: Params, count: Numeric, rate: Numeric) -> Params:
         """Returns g / √(s + ε)."""
@@ -302,8 +295,7 @@ class ByFanIn:
     inputs: int = static(default=64)
 
     def __post_init__(self) -> None:
-        if isinstance(self.radius, int | float) and not self.radius > 0:
-            raise ValueError(f"a clipping radius of {self.radius!r} would stop every step; give a positive one")
+        require(self.radius > 0, f"a clipping radius of {self.radius!r} would stop every step; give a positive one")
 
     def of(self, leaf: Params) -> Number:
         """Returns the radius for a leaf.
@@ -340,8 +332,8 @@ class Clipped:
     radius: Number | ByFanIn
 
     def __post_init__(self) -> None:
-        if isinstance(self.radius, int | float) and not self.radius > 0:
-            raise ValueError(f"a clipping radius of {self.radius!r} would stop every step; give a positive one")
+        if not isinstance(self.radius, ByFanIn):
+            ByFanIn(self.radius)  # of the same numbers
 
     @property
     def is_precision(self) -> bool:
@@ -370,7 +362,7 @@ def _one_minus_power(decay: Numeric, count: Numeric) -> Array:
     return 1 - jnp.asarray(decay, dtype) ** jnp.asarray(count, dtype)
 
 
-def _require_not_negative(eps: object) -> None:
+def _require_not_negative(eps: Number) -> None:
     """Raises a ValueError for a negative ε, which could cause a division by zero."""
-    if isinstance(eps, int | float) and not 0 <= eps < math.inf:
-        raise ValueError(f"eps={eps!r} must be a small positive number, or zero")
+    for holds in (eps >= 0, eps < math.inf):
+        require(holds, f"eps={eps!r} must be a small positive number, or zero")

@@ -25,7 +25,7 @@ from lamu.families import Binary, Point
 from lamu.likelihoods import Gaussian
 from lamu.model import Model
 from lamu.networks import MLP, Linear
-from lamu.networks.dropout import Dropout
+from lamu.networks.normalisation import Dropout
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.priors import Normal

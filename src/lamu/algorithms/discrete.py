@@ -15,7 +15,7 @@ from lamu.data.batch import Batch, with_offset
 from lamu.families import Binary, PartialBelief, Point, Product
 from lamu.geometry import Accumulation
 from lamu.natural_rule import Flips, LatentStart, NaturalRule, NetworkWeights, SignStart, ZeroTemperature
-from lamu.networks.dropout import draws_noise
+from lamu.networks.normalisation import draws_noise
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import MixturePredictive, PredictiveRule, Prepared, Sampled
@@ -322,7 +322,7 @@ def dropout(optimizer: Algorithm | None = None) -> NoisyUnits:
     Examples:
         >>> import lamu
         >>> from lamu.algorithms.discrete import dropout
-        >>> from lamu.networks.dropout import Dropout
+        >>> from lamu.networks.normalisation import Dropout
         >>> x, y = lamu.data.load("digits")
         >>> model = lamu.Model(lamu.networks.MLP((32,), dropout=Dropout(0.2)), lamu.likelihoods.Categorical(10))
         >>> fit = lamu.fit(model, (x, y), dropout(), epochs=5)
@@ -358,7 +358,7 @@ def mc_dropout(optimizer: Algorithm | None = None) -> NoisyUnits:
     Examples:
         >>> import lamu
         >>> from lamu.algorithms.discrete import mc_dropout
-        >>> from lamu.networks.dropout import Dropout
+        >>> from lamu.networks.normalisation import Dropout
         >>> x, y = lamu.data.load("digits")
         >>> model = lamu.Model(lamu.networks.MLP((32,), dropout=Dropout(0.2)), lamu.likelihoods.Categorical(10))
         >>> posterior = lamu.fit(model, (x, y), mc_dropout(), epochs=5).posterior

@@ -19,6 +19,7 @@ from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Annealed, Rate, RateLike, rate
 from lamu.record import record, static
 from lamu.rule import gaussian_arrow
+from lamu.sizes import require
 from lamu.typing import Array, Belief, Data, Number, Numeric, OperatorTree, Params, RandomKey, State, Trace
 from lamu.update_rules import Inverse
 
@@ -79,8 +80,7 @@ class MixtureRule(Runnable):
             raise ValueError(f"components={self.components!r} must be a whole number of at least 1")
         for name in ("init_precision", "spread"):
             value = getattr(self, name)
-            if isinstance(value, int | float) and not value > 0:
-                raise ValueError(f"{name}={value!r} must be positive: equal components remain equal")
+            require(value > 0, f"{name}={value!r} must be positive: equal components remain equal")
 
     @property
     def traits(self) -> Traits:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.algorithms.optax_step import Optimizer, optax_step, optimiser_or
 from lamu.data.batch import Batch
+from lamu.dtype_policy import lenient
 from lamu.expectations import Delta
 from lamu.expectations.worst_case import WorstCase
 from lamu.families import Point
@@ -26,7 +27,7 @@ from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Annealed, RateLike, decay, rate
 from lamu.record import record, static
 from lamu.rule import Rule, RuleState
-from lamu.typing import Array, Data, Numeric, Params, RandomKey, State, Trace
+from lamu.typing import Array, Data, Number, Numeric, Params, RandomKey, State, Trace
 from lamu.update_rules import (
     BiasCorrected,
     Clipped,
@@ -42,19 +43,29 @@ __all__ = [
     "MadePositive",
     "MapEstimate",
     "MapState",
+    "Optimizer",
     "Searched",
     "adagrad",
     "adam",
+    "default_optimiser",
     "gradient_descent",
     "invariant_map",
     "kfac",
     "log_volume",
     "map_estimate",
     "newton",
+    "optax_step",
+    "optimiser_or",
     "rmsprop",
     "sam",
     "sgd",
 ]
+
+# `optimiser_or` refuses other types in its own sentence: type checkers see the type, and at run time it is Any.
+if TYPE_CHECKING:
+    from optax import GradientTransformation as Optimizer
+else:
+    Optimizer = Any
 
 
 @recipe("Khan & Rue 2021, section 1.3.1")
@@ -774,3 +785,46 @@ def invariant_map(optimizer: Optimizer | None = None) -> InvariantMap:
     """
     optimizer = optimiser_or(optimizer, "lbfgs")
     return InvariantMap(optimizer=optimizer)
+
+
+@cache
+def default_optimiser(name: str, *settings: float) -> Optimizer:
+    """Returns an optax optimiser, the same object for the same arguments."""
+    # An optimiser is a pair of functions, and to JAX a new pair is a new program: a recipe
+    # that made a new one at every call would compile every run again.
+    import optax
+
+    return getattr(optax, name)(*settings)
+
+
+def optimiser_or(optimizer: Optimizer | None, name: str, *settings: float) -> Optimizer:
+    """Returns an optax optimiser unchanged, or the default where it is None."""
+    if optimizer is None:
+        return default_optimiser(name, *settings)
+    import optax
+
+    if not isinstance(optimizer, optax.GradientTransformation):
+        example = ", ".join(f"{value:g}" for value in settings)
+        raise TypeError(f"{optimizer!r} is not an optax optimiser; give for instance optax.{name}({example})")
+    return optimizer
+
+
+def optax_step(
+    optimizer: Optimizer,
+    gradient: Params,
+    memory: State,
+    params: Params,
+    value: Array | None,
+    value_fn: Callable[[Params], Array],
+    factor: Number | Array = 1.0,
+) -> tuple[Params, State]:
+    """Returns parameters and optimiser state after one update."""
+    import optax
+
+    extra = {}
+    if isinstance(optimizer, optax.GradientTransformationExtraArgs):
+        extra = {"value": value, "grad": gradient, "value_fn": value_fn}
+    with lenient():
+        updates, memory = optimizer.update(gradient, memory, params, **extra)
+        updates = updates if isinstance(factor, float) and factor == 1.0 else tree.scale(updates, factor)
+        return optax.apply_updates(params, updates), memory

@@ -16,9 +16,17 @@ from typing import Annotated, Any
 
 import typer
 
-from lamu.cli.config_file import read_options, refuse_untrusted
 from lamu.cli.output_dir import Interrupted, read_config, refuse_existing, refuse_unwritable
-from lamu.cli.request import FLAG, OF_IMAGES, OF_ROWS, Request, learning_rows, takes_request
+from lamu.cli.request import (
+    FLAG,
+    OF_IMAGES,
+    OF_ROWS,
+    Request,
+    learning_rows,
+    read_options,
+    refuse_untrusted,
+    takes_request,
+)
 from lamu.running.progress import heard
 
 __all__ = ["app", "main"]

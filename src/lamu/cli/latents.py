@@ -27,8 +27,7 @@ from lamu.cli.output_dir import (
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_table
 from lamu.cli.recipes import whole_settings
 from lamu.cli.request import Request
-from lamu.cli.row_models import MODELS, RowModel, for_rows
-from lamu.cli.row_references import reference_log_probs
+from lamu.cli.row_models import MODELS, RowModel, for_rows, reference_log_probs
 from lamu.cli.versions import package_versions
 from lamu.convergence import Unconverged
 from lamu.data import Encoding

@@ -12,8 +12,8 @@ from lamu import choose as search
 from lamu.cli.defaults import likelihood_for
 from lamu.cli.request import Request
 from lamu.data import Encoding
+from lamu.evidence_choice import compare_likelihoods
 from lamu.folds import fit_folds, fits_of, folds_for
-from lamu.likelihood_choice import compare_likelihoods
 from lamu.model import Model
 from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal

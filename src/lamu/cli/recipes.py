@@ -19,7 +19,7 @@ from lamu.data.wording import nearest
 from lamu.likelihoods import Gaussian, Likelihood
 from lamu.model import Model
 from lamu.networks import Linear
-from lamu.networks.dropout import Dropout
+from lamu.networks.normalisation import Dropout
 from lamu.objective import curvature
 from lamu.priors import ARD
 from lamu.protocol import Algorithm, Recipe

@@ -15,8 +15,7 @@ from jax.core import Tracer
 
 from lamu.compile_once import compiled_once
 from lamu.data.batch import Batch
-from lamu.data.mapped import blocks, is_mapped, require_room
-from lamu.data.precision import refuse_lost
+from lamu.data.precision import blocks, is_mapped, refuse_lost, require_room
 from lamu.data.wording import listed, nearest
 from lamu.dtype_policy import of_rows
 from lamu.record import record

@@ -33,6 +33,7 @@ from lamu.objective.curvature import Curvature, Evaluation
 from lamu.objective.curvature.interface import evaluated
 from lamu.operators import AnyStructure
 from lamu.record import record, static
+from lamu.sizes import require
 from lamu.typing import Array, Belief, Number, Numeric, OperatorTree, Params, PyTree, RandomKey, Statistics
 
 __all__ = [
@@ -286,7 +287,6 @@ class MonteCarlo(Expectation):
     def evaluate(
         self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: AnyStructure
     ) -> Evaluation:
-        """Returns averages over the draws."""
         factored = Gaussian(belief.mean, belief.precision.factored())
 
         def at_draw(index: Numeric) -> Evaluation:
@@ -370,12 +370,11 @@ class Relaxed:
 
     def __post_init__(self) -> None:
         require_draws(self.samples)
-        if isinstance(self.floor, float | int) and self.floor < 0.0:
-            raise ValueError(f"the floor {self.floor!r} would reverse gradients; give a small number, or 0")
-        if isinstance(self.temperature, float | int) and not self.temperature > 0.0:
-            raise ValueError(
-                f"the temperature {self.temperature!r} of a relaxation is not positive; at zero nothing is relaxed"
-            )
+        require(self.floor >= 0.0, f"the floor {self.floor!r} would reverse gradients; give a small number, or 0")
+        require(
+            self.temperature > 0.0,
+            f"the temperature {self.temperature!r} of a relaxation is not positive; at zero nothing is relaxed",
+        )
 
     @property
     def departure(self) -> str:

@@ -15,6 +15,7 @@ from lamu.expectations.pathwise import inverse_fisher, require_draws, require_ex
 from lamu.expectations.samplers import IndependentSamples, Sampler
 from lamu.families import Gaussian, NaturalParameters
 from lamu.record import record, static
+from lamu.sizes import require
 from lamu.typing import Array, Belief, Number, Numeric, Params, PyTree, RandomKey, Statistics
 
 __all__ = ["ConstantBaseline", "Control", "LeaveOneOut", "MovingAverageBaseline", "Regression", "ScoreFunction"]
@@ -181,8 +182,7 @@ class Regression(Control):
     ridge: Number = 1.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.ridge, float | int) and not self.ridge > 0.0:
-            raise ValueError(f"the ridge {self.ridge!r} of a regression is not positive; take 1.0, for instance")
+        require(self.ridge > 0.0, f"the ridge {self.ridge!r} of a regression is not positive; take 1.0, for instance")
 
     def require(self, count: int) -> None:
         """Raises a ValueError for a single draw."""

@@ -16,6 +16,7 @@ from lamu.objective.curvature import Curvature, Evaluation
 from lamu.objective.curvature.interface import evaluated
 from lamu.operators import AnyStructure
 from lamu.record import record
+from lamu.sizes import require
 from lamu.typing import Number, Params, RandomKey
 
 __all__ = ["FenchelRelaxation", "WorstCase", "WorstCaseOfDraws"]
@@ -161,5 +162,4 @@ def _with_prior(evaluation: Evaluation, loss: BatchLoss, mean: Params, structure
 
 
 def _require_radius(radius: Number) -> None:
-    if isinstance(radius, int | float) and not radius >= 0:
-        raise ValueError(f"radius={radius!r} is not a distance; give a number that is not negative")
+    require(radius >= 0, f"radius={radius!r} is not a distance; give a number that is not negative")

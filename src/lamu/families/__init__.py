@@ -10,13 +10,21 @@ if TYPE_CHECKING:
     from lamu.families.gaussian import Gaussian
     from lamu.families.interface import Family
     from lamu.families.matrix_normal import MatrixNormal
-    from lamu.families.mixture import ExpectationMixture, Mixture, NaturalMixture
     from lamu.families.normal_wishart import MultivariateNormal, NormalGamma, NormalWishart, Wishart
     from lamu.families.points import Draws, Ensemble, Point
-    from lamu.families.probabilities import Bernoulli, Beta, Binary, Categorical, Dirichlet
-    from lamu.families.products import PartialBelief, Parts, Product
-    from lamu.families.rates import Exponential, Gamma, InverseGamma, Poisson
-    from lamu.families.von_mises import VonMises
+    from lamu.families.probabilities import (
+        Bernoulli,
+        Beta,
+        Binary,
+        Categorical,
+        Dirichlet,
+        Exponential,
+        Gamma,
+        InverseGamma,
+        Poisson,
+        VonMises,
+    )
+    from lamu.families.products import ExpectationMixture, Mixture, NaturalMixture, PartialBelief, Parts, Product
 else:
     __getattr__, __dir__ = lazy_names(__name__, __file__)
 

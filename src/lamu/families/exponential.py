@@ -263,6 +263,8 @@ class ExponentialFamily(IndependentDraws, abc.ABC):
     domains: ClassVar[Mapping[str, Domain]]
     events: ClassVar[tuple[int, ...]] = (0,)
     unbounded: ClassVar[bool] = False
+    # Known arguments of the family, besides λ; none by default.
+    given: Params = ()
 
     def __post_init__(self) -> None:
         trees = _same_structure(
@@ -325,11 +327,6 @@ class ExponentialFamily(IndependentDraws, abc.ABC):
                 "entropy is not known; add that method, which returns E_q[log h(θ)], summed over the members"
             )
         return jnp.zeros((), self._dtype)
-
-    @property
-    def given(self) -> Params:
-        """Known arguments of the family, besides λ; none by default."""
-        return ()
 
     # The mathematics that follows from the formulas.
 

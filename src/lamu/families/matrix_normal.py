@@ -23,7 +23,7 @@ from lamu.families.exponential import (
 )
 from lamu.families.interface import IndependentDraws
 from lamu.families.normal_wishart import logdet, transpose
-from lamu.families.rates import Gamma
+from lamu.families.probabilities import Gamma
 from lamu.operators.kronecker import as_matrix
 from lamu.record import record
 from lamu.typing import Array, Params, RandomKey, Statistics

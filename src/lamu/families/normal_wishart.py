@@ -28,7 +28,7 @@ from lamu.families.exponential import (
     total,
     values_of,
 )
-from lamu.families.rates import Gamma, by_halves, gamma_draw, gamma_shape
+from lamu.families.probabilities import Gamma, by_halves, gamma_draw, gamma_shape
 from lamu.record import record
 from lamu.typing import Array, Belief, Number, Params, RandomKey, Statistics
 

@@ -7,7 +7,6 @@ from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 
 from lamu import tree
 from lamu.bisection import narrowed
@@ -16,6 +15,7 @@ from lamu.operators import LowRank, LowRankEigen, Scalar
 from lamu.operators.interface import retracted
 from lamu.operators.kronecker import StaleFactors
 from lamu.record import record, static
+from lamu.sizes import require
 from lamu.typing import Array, Belief, Number, Numeric, OperatorTree, Params, Statistics
 
 __all__ = [
@@ -336,8 +336,7 @@ def largest_share(divergence: Callable[[Array], Array], epsilon: Number) -> Arra
 
 
 def _require_positive(epsilon: Number) -> None:
-    if not isinstance(epsilon, Tracer) and not epsilon > 0:
-        raise ValueError(f"a bound of {epsilon!r} nats would stop every step; give a positive one")
+    require(epsilon > 0, f"a bound of {epsilon!r} nats would stop every step; give a positive one")
 
 
 @record
@@ -444,8 +443,7 @@ class Shifted:
     is_precision = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.damping, int | float) and self.damping < 0:
-            raise ValueError(f"damping={self.damping!r} would lengthen steps; give a number that is not negative")
+        require(self.damping >= 0, f"damping={self.damping!r} would lengthen steps; give a number that is not negative")
 
     def direction(self, precision: OperatorTree, gradient: Params, count: Numeric, rate: Numeric) -> Params:
         """Returns (S + γ I)⁻¹ g."""

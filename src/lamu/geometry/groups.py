@@ -12,6 +12,7 @@ from lamu import tree
 from lamu.families import Gaussian
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.record import record
+from lamu.sizes import require
 from lamu.typing import Array, Belief, Number, Numeric, Params, RandomKey, State
 from lamu.update_rules import ByFanIn
 
@@ -75,8 +76,7 @@ class LogNormal:
     scale: Number = 0.1
 
     def __post_init__(self) -> None:
-        if isinstance(self.scale, int | float) and not self.scale > 0:
-            raise ValueError(f"LogNormal(scale={self.scale!r}) is not noise; give a positive number")
+        require(self.scale > 0, f"LogNormal(scale={self.scale!r}) is not noise; give a positive number")
 
     @property
     def mean(self) -> Number:
@@ -200,8 +200,7 @@ class Additive(Group):
     scale: Number = 0.01
 
     def __post_init__(self) -> None:
-        if isinstance(self.scale, int | float) and not self.scale > 0:
-            raise ValueError(f"Additive(scale={self.scale!r}) has no noise to move; give a positive number")
+        require(self.scale > 0, f"Additive(scale={self.scale!r}) has no noise to move; give a positive number")
 
     def start(self, mean: Params, concentration: Numeric) -> Params:
         return mean

@@ -12,9 +12,18 @@ from lamu.graphs.factor import Factor
 from lamu.graphs.graph import Graph
 from lamu.graphs.network import exp
 from lamu.graphs.normal_factors import MultivariateNormal, Normal
-from lamu.graphs.positive_factors import Gamma, HalfCauchy, InverseGamma, Poisson
+from lamu.graphs.positive_factors import (
+    Bernoulli,
+    BernoulliLogits,
+    Beta,
+    Categorical,
+    Dirichlet,
+    Gamma,
+    HalfCauchy,
+    InverseGamma,
+    Poisson,
+)
 from lamu.graphs.potential import AtMean, Potential, Quadrature
-from lamu.graphs.probability_factors import Bernoulli, BernoulliLogits, Beta, Categorical, Dirichlet
 from lamu.graphs.program import LearnedPrior, Program
 from lamu.graphs.rotation import Rotation
 from lamu.graphs.series_factors import GaussianChain, Markov

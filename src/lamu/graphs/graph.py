@@ -15,10 +15,9 @@ from lamu.data.batch import Batch
 from lamu.data.precision import unscaled
 from lamu.data.wording import aligned, nearest
 from lamu.families import Product
-from lamu.graphs.conditioning import fixed, statistics_under
 from lamu.graphs.elimination import require_summed
 from lamu.graphs.factor import Known
-from lamu.graphs.graph_prior import GraphPrior, supports
+from lamu.graphs.graph_prior import GraphPrior, fixed, statistics_under, supports
 from lamu.graphs.joint import Row
 from lamu.graphs.messages import GraphMessages
 from lamu.graphs.network import NetworkSite, applications

@@ -12,20 +12,19 @@ import jax.numpy as jnp
 
 from lamu.families import Beta, Dirichlet, Gamma, NormalGamma, NormalWishart, Wishart
 from lamu.families import MultivariateNormal as Vector
-from lamu.graphs.centred import CentredGraph
+from lamu.graphs.centred import CentredGraph, UnitScaleGraph
 from lamu.graphs.circuit import Circuit, levels
 from lamu.graphs.elimination import Coordinate
 from lamu.graphs.expressions import StickBreaking
 from lamu.graphs.factor import Factor
 from lamu.graphs.graph import Graph
 from lamu.graphs.normal_factors import MultivariateNormal, Normal
+from lamu.graphs.positive_factors import Bernoulli, BernoulliLogits, Categorical
+from lamu.graphs.positive_factors import Dirichlet as RowDirichlet
 from lamu.graphs.positive_factors import Gamma as GammaFactor
-from lamu.graphs.probability_factors import Bernoulli, BernoulliLogits, Categorical
-from lamu.graphs.probability_factors import Dirichlet as RowDirichlet
 from lamu.graphs.program import Program
 from lamu.graphs.rotation import Rotation
 from lamu.graphs.series_factors import GaussianChain, Markov
-from lamu.graphs.unit_scale import UnitScaleGraph
 from lamu.graphs.words import Words
 from lamu.sizes import sized
 

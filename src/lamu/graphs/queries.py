@@ -32,9 +32,8 @@ from lamu.graphs.normal_factors import (
     NormalFactor,
     OfVectors,
 )
-from lamu.graphs.positive_factors import PoissonFactor
+from lamu.graphs.positive_factors import BernoulliFactor, BernoulliLogitsFactor, CategoricalFactor, PoissonFactor
 from lamu.graphs.potential import Potential
-from lamu.graphs.probability_factors import BernoulliFactor, BernoulliLogitsFactor, CategoricalFactor
 from lamu.graphs.program import GraphSite
 from lamu.graphs.reading import over_blocks
 from lamu.graphs.statistics import Categories, Chance, Observed, Probabilities

@@ -15,15 +15,13 @@ from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Beta, Dirichlet, Point, Product
 from lamu.families import Dirichlet as Shares
-from lamu.graphs.documents import groups
-from lamu.graphs.exemplars import points, spread, with_neighbours
+from lamu.graphs.exemplars import groups, points, scores, spread, with_neighbours
 from lamu.graphs.expressions import Environment, StickBreaking, Variable
 from lamu.graphs.factor import Known
 from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, own_natural, shape_of, value_of
 from lamu.graphs.network import Applied, arguments, first_weights
+from lamu.graphs.positive_factors import CategoricalFactor
 from lamu.graphs.potential import Potential
-from lamu.graphs.principal import scores
-from lamu.graphs.probability_factors import CategoricalFactor
 from lamu.graphs.program import GraphSite
 from lamu.graphs.series_factors import MarkovFactor
 from lamu.graphs.statistics import Categories, Numbers, Probabilities, Series, States, Vectors

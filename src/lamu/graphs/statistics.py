@@ -27,7 +27,7 @@ from lamu.families import (
     Wishart,
 )
 from lamu.families.exponential import symmetric
-from lamu.families.rates import gamma_shape
+from lamu.families.probabilities import gamma_shape
 from lamu.operators import Diagonal
 from lamu.record import record
 from lamu.typing import Array, Belief, DTypeLike

@@ -15,12 +15,10 @@ from lamu.latent.bounds import (
     WarmUp,
 )
 from lamu.latent.coding import BitsBack, Stack
-from lamu.latent.columns import Columns
+from lamu.latent.columns import Columns, oversample_labelled
 from lamu.latent.drawing import Attention, Drawing, Glimpse, Whole
-from lamu.latent.each_step import EachStep
 from lamu.latent.flows import Coupling, Flow, Flowed, InverseAutoregressive, Planar, Radial
 from lamu.latent.generation import analogies, generate, impute, reconstruct
-from lamu.latent.labelled_share import oversample_labelled
 from lamu.latent.locals import (
     Amortised,
     AmortisedBernoulli,
@@ -41,6 +39,7 @@ from lamu.latent.locals import (
     Smoother,
     SummedOut,
 )
+from lamu.latent.locals.encoder import EachStep
 from lamu.latent.priors import AutoregressiveBernoulli, FlowPrior, MixturePrior, TransitionPrior, VampPrior
 from lamu.latent.row_proposals import UnitDivergences, row_joint, unit_divergences
 

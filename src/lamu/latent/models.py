@@ -13,13 +13,12 @@ from lamu.graphs.factor import Factor
 from lamu.graphs.graph import Graph
 from lamu.graphs.network import exp
 from lamu.graphs.normal_factors import Normal
-from lamu.graphs.probability_factors import BernoulliLogits, Categorical
+from lamu.graphs.positive_factors import BernoulliLogits, Categorical
 from lamu.graphs.program import Program
 from lamu.graphs.series_factors import GaussianChain
 from lamu.latent.bounds import ELBO, Bound
 from lamu.latent.columns import Columns
 from lamu.latent.drawing import Drawing, Glimpse, Whole
-from lamu.latent.each_step import EachStep
 from lamu.latent.locals import (
     Amortised,
     AmortisedBernoulli,
@@ -35,6 +34,7 @@ from lamu.latent.locals import (
     Recurrent,
     Smoother,
 )
+from lamu.latent.locals.encoder import EachStep
 from lamu.latent.priors import AutoregressiveBernoulli, TransitionPrior
 from lamu.likelihoods import Bernoulli, Likelihood
 from lamu.networks import MLP, Linear, Network
@@ -57,7 +57,6 @@ __all__ = [
     "StackedSemiSupervised",
     "TableVAE",
 ]
-
 
 _PIXELS = Bernoulli()
 _OF_TABLES = MLP((50,))

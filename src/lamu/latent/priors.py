@@ -13,9 +13,9 @@ from lamu.families import Gaussian
 from lamu.graphs.expressions import Environment, lifted
 from lamu.graphs.program import LearnedPrior
 from lamu.graphs.statistics import Bits
-from lamu.latent.each_step import soft_clipped
 from lamu.latent.flows import Flow, init_flows
 from lamu.latent.locals import Amortised, Refined
+from lamu.latent.locals.encoder import soft_clipped
 from lamu.networks import MLP
 from lamu.networks.interface import adapted, outputs
 from lamu.operators import Diagonal

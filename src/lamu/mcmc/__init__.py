@@ -5,16 +5,15 @@ from typing import TYPE_CHECKING
 from lamu.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
+    from lamu.mcmc.chains import registry
     from lamu.mcmc.connectivity import BezierCurve, Connectivity, StraightLine, barriers
-    from lamu.mcmc.convergence_warnings import UnreliableChains
-    from lamu.mcmc.diagnostics import Diagnosis, diagnose, inference_data
+    from lamu.mcmc.diagnostics import Diagnosis, UnreliableChains, diagnose, inference_data
     from lamu.mcmc.gradients import ControlVariates, RowNoise
     from lamu.mcmc.hamiltonian import hmc, nuts
     from lamu.mcmc.metropolis import mala, random_walk, ula
     from lamu.mcmc.step_sizes import CurvatureStepSize, Cyclical, FrozenAfterWarmup, Polynomial, RootMeanSquare
     from lamu.mcmc.stochastic_gradient import psgld, sghmc, sgld, sgnht
     from lamu.mcmc.subsampling import DelayedAcceptance, SequentialTest, minibatch_mh
-    from lamu.mcmc.table import registry
     from lamu.mcmc.tempering import parallel_tempering
 else:
     __getattr__, __dir__ = lazy_names(__name__, __file__)

@@ -10,19 +10,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from lamu import tree
+from lamu import mcmc, tree
 from lamu.compile_once import compiled_lightly, is_traced, subkey
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.density import Density
 from lamu.dtype_policy import lenient
 from lamu.families import Draws
-from lamu.mcmc.convergence_warnings import UnreliableChains, complaints
+from lamu.mcmc.diagnostics import UnreliableChains, complaints
 from lamu.objective import Objective
 from lamu.objective.microbatching import parts_of
 from lamu.posterior import Posterior
-from lamu.protocol import Choices, Info, Runnable, Traits
+from lamu.protocol import Choices, Info, Recipe, Runnable, Traits, recipes_of
 from lamu.record import record, static
+from lamu.sizes import require
 from lamu.typing import Array, Data, Number, Params, RandomKey, Rows, State
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "far_away",
     "metropolis",
     "posterior_from_draws",
+    "registry",
     "require_blackjax",
     "require_lengths",
     "rounding",
@@ -502,10 +504,10 @@ def chains_of(
     require_lengths(chains, warmup, draws, thinning)
     if not 0 < target_acceptance < 1:
         raise ValueError(f"target_acceptance={target_acceptance!r} is not a rate; give a number between 0 and 1")
-    if isinstance(step_size, int | float) and not step_size > 0:
-        raise ValueError(f"step_size={step_size!r} must be positive, or None to learn it")
     if step_size is None:
         require_blackjax("the warm-up", ", or give step_size")
+    else:
+        require(step_size > 0, f"step_size={step_size!r} must be positive, or None to learn it")
     return Chains(kernel, chains, warmup, draws, float(target_acceptance), step_size, start, thinning)
 
 
@@ -517,3 +519,14 @@ def require_blackjax(part: str, instead: str = "") -> None:
         raise ModuleNotFoundError(
             f'{part} needs BlackJAX, which is not installed; run pip install "lamu[mcmc]"{instead}'
         )
+
+
+def registry() -> dict[str, Recipe]:
+    """Returns every sampler by its public name.
+
+    Examples:
+        >>> import lamu
+        >>> "nuts" in lamu.mcmc.registry()
+        True
+    """
+    return recipes_of(mcmc)

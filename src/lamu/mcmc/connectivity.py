@@ -27,6 +27,7 @@ from lamu.families import Draws, Ensemble
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.record import record, static
+from lamu.sizes import require
 from lamu.target import Target
 from lamu.typing import Array, Data, Number, Params, RandomKey, State
 
@@ -80,8 +81,7 @@ class BezierCurve:
     def __post_init__(self) -> None:
         for name in ("steps", "learning_rate"):
             value = getattr(self, name)
-            if isinstance(value, int | float) and not value > 0:
-                raise ValueError(f"{name}={value!r} must be positive")
+            require(value > 0, f"{name}={value!r} must be positive")
 
     @property
     def words(self) -> str:

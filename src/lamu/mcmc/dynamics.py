@@ -16,7 +16,7 @@ from lamu.data.batch import Batch
 from lamu.density import Density
 from lamu.families import Draws, Point
 from lamu.mcmc.chains import apart, posterior_from_draws, require_lengths, started
-from lamu.mcmc.convergence_warnings import UnreliableChains, in_one_place
+from lamu.mcmc.diagnostics import UnreliableChains, in_one_place
 from lamu.mcmc.gradients import GradientEstimate, Minibatch, NoNoise, mean_loss, noise_of
 from lamu.mcmc.step_sizes import (
     AnyStepSize,
@@ -32,6 +32,7 @@ from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record, static
+from lamu.sizes import require
 from lamu.typing import Array, Data, Number, Params, RandomKey, State
 
 __all__ = ["Dynamics", "DynamicsState", "Friction", "Overdamped", "Thermostat", "dynamics"]
@@ -100,8 +101,8 @@ class Thermostat:
 
     def __post_init__(self) -> None:
         _require_friction(self.friction)
-        if isinstance(self.inertia, int | float) and not self.inertia > 0:
-            raise ValueError(f"inertia={self.inertia!r} must be positive")
+        if self.inertia is not None:
+            require(self.inertia > 0, f"inertia={self.inertia!r} must be positive")
 
     def init(self, like: Params) -> State:
         """Returns a momentum of zero, and the initial friction."""

@@ -18,6 +18,7 @@ from lamu.objective.curvature.products import row_losses
 from lamu.objective.curvature.reader import squares_and_gradient
 from lamu.objective.microbatching import parts_of
 from lamu.record import record, static
+from lamu.sizes import require
 from lamu.typing import Array, Number, Params, State
 
 __all__ = [
@@ -159,8 +160,9 @@ class KnownNoise:
     variance: Number  # \(\hat V\)
 
     def __post_init__(self) -> None:
-        if isinstance(self.variance, int | float) and self.variance < 0:
-            raise ValueError(f"noise_estimate={self.variance!r} is not a variance; give zero or a positive number")
+        require(
+            self.variance >= 0, f"noise_estimate={self.variance!r} is not a variance; give zero or a positive number"
+        )
 
     def __call__(self, position: Params, batch: Batch, objective: Objective, network_state: State) -> Params:
         """Returns the number at every coordinate."""

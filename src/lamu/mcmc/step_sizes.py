@@ -14,6 +14,7 @@ from lamu.objective import Objective
 from lamu.rate import Constant, Rate, Scheduled, rate
 from lamu.rate import decay as checked_decay
 from lamu.record import record, static
+from lamu.sizes import require
 from lamu.typing import Array, Number, Params, RandomKey, State
 
 __all__ = [
@@ -91,8 +92,7 @@ class RootMeanSquare:
     def __post_init__(self) -> None:
         if isinstance(self.decay, int | float):
             checked_decay(self.decay, "decay")
-        if isinstance(self.damping, int | float) and not self.damping > 0:
-            raise ValueError(f"damping={self.damping!r} leaves steps without a bound; give a positive number")
+        require(self.damping > 0, f"damping={self.damping!r} leaves steps without a bound; give a positive number")
 
     def init(self, like: Params) -> State:
         """Returns zeros."""
@@ -252,11 +252,11 @@ class Cyclical:
             raise ValueError(f"cycles={self.cycles!r} is not a number of cycles; give a whole number of at least 1")
         if not 0 <= self.exploration < 1:
             raise ValueError(f"exploration={self.exploration!r} is not a share of a cycle; give a number in [0, 1)")
-        if isinstance(self.exploration_temperature, int | float) and self.exploration_temperature < 0:
-            raise ValueError(
-                f"exploration_temperature={self.exploration_temperature!r} is not a temperature; give zero to "
-                "descend, or a positive number"
-            )
+        require(
+            self.exploration_temperature >= 0,
+            f"exploration_temperature={self.exploration_temperature!r} is not a temperature; give zero to "
+            "descend, or a positive number",
+        )
 
     def over(self, draws: int, thinning: int, warmup: int) -> Cyclical:
         """Returns the schedule for a number of draws.
@@ -311,9 +311,8 @@ def step_size(value: AnyStepSize) -> StepSize:
     return rate(value, "step_size")
 
 
-def _positive(value: object, name: str) -> None:
-    if isinstance(value, int | float) and not value > 0:
-        raise ValueError(f"{name}={value!r} is not a step size of a sampler's schedule; give a positive number")
+def _positive(value: Number, name: str) -> None:
+    require(value > 0, f"{name}={value!r} is not a step size of a sampler's schedule; give a positive number")
 
 
 # On a quadratic mean loss with curvature h, a step of size ε makes the variance too large by a share of \(\epsilon h /

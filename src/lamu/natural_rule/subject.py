@@ -22,17 +22,12 @@ __all__ = ["ConjugateLoss", "ConjugateParameters", "Streamed", "Subject"]
 class Subject:
     """Base class of the parameters that a belief covers: its start, its prior, and the loss."""
 
-    # `predictive`: the predictive rule of the posterior.
-
     family: str | Any  # the belief in words, for tables
     # Whether the belief has a fixed point over all rows, for convergence checks, and an evidence bound; only without
     # remaining parameters.
     settles: ClassVar[bool] = False
-
-    @property
-    def predictive(self) -> PredictiveRule:
-        """The predictive rule of the posterior; by default samples."""
-        return Sampled()
+    # The predictive rule of the posterior; by default samples.
+    predictive: PredictiveRule = Sampled()
 
     def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Belief, Params, State]:
         """Returns the initial belief, the remaining parameters (a point), and the network's state."""
@@ -98,11 +93,8 @@ class ConjugateParameters(Subject):
 
     family = "any conjugate family"
     settles = True
-
-    @property
-    def predictive(self) -> PredictiveRule:
-        # The closed form; graphs always impute missing entries of rows.
-        return ConjugateRule()
+    # The closed form; graphs always impute missing entries of rows.
+    predictive = ConjugateRule()
 
     def start(self, key: RandomKey, objective: Objective, batch: Batch) -> tuple[Belief, Params, State]:
         # Returns the target's initial belief, and the dispersions that are learned as a point.

@@ -6,8 +6,7 @@ from lamu.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from lamu.networks.computation import MixedPrecision, Partitioned, Rematerialised
-    from lamu.networks.convolutional import ConvNet, DeconvNet, holds_convolutions, scan_friendly
-    from lamu.networks.dropout import Dropout, GaussianDropout, UnitNoise, draws_noise
+    from lamu.networks.convolutional import ConvNet, DeconvNet, UNet, holds_convolutions, scan_friendly
     from lamu.networks.embedded import Embedded, OneHot, Tokens
     from lamu.networks.equinox import Equinox
     from lamu.networks.flax import NNX, Linen
@@ -15,13 +14,20 @@ if TYPE_CHECKING:
     from lamu.networks.kernel_features import KernelFeatures
     from lamu.networks.low_rank_adapter import LowRankAdapter, read_safetensors, write_safetensors
     from lamu.networks.multilayer import MLP, Linear
-    from lamu.networks.normalisation import BatchNorm, FilterResponse, GroupNorm
+    from lamu.networks.normalisation import (
+        BatchNorm,
+        Dropout,
+        FilterResponse,
+        GaussianDropout,
+        GroupNorm,
+        UnitNoise,
+        draws_noise,
+    )
     from lamu.networks.recurrent import GRU, LSTM, EveryStep, LastStep, MeanOfSteps, Readout
     from lamu.networks.residual import ResNet, WideResNet
     from lamu.networks.tabular import Columns, EncodedColumns, TableNetwork
     from lamu.networks.torch import Torch
     from lamu.networks.transformer import Transformer
-    from lamu.networks.unet import UNet
     from lamu.networks.wrapper import Augmented, Evaluated, InputNoise, Standardised, Trained
 else:
     __getattr__, __dir__ = lazy_names(__name__, __file__)

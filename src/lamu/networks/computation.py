@@ -62,6 +62,8 @@ class MixedPrecision(NetworkWrapper):
     """
 
     compute_dtype: str | Any = static(default="bfloat16")
+    # False: with rounded weights f is a step function, for which the closed forms do not hold.
+    linear = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,11 +82,6 @@ class MixedPrecision(NetworkWrapper):
             raise ValueError(
                 f"{kind} reads its inputs in full precision; put it outside, {kind}(MixedPrecision(network), ...)"
             )
-
-    @property
-    def linear(self) -> bool:
-        """False: with rounded weights f is a step function, for which the closed forms do not hold."""
-        return False
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None

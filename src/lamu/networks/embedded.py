@@ -124,11 +124,8 @@ class Embedded(NetworkWrapper):
     """
 
     levels: tuple[int, ...] = static()
-
-    @property
-    def linear(self) -> bool:
-        """False: tables are multiplied by the weights of the base."""
-        return False
+    # False: tables are multiplied by the weights of the base.
+    linear = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

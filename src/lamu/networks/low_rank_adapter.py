@@ -144,6 +144,10 @@ class LowRankAdapter(NetworkWrapper):
     scale: float = static(default=1.0)
     weights: Params | None = None
     state: State = None
+    # False: outputs are quadratic in the factors.
+    linear = False
+    # True: the weights are pretrained.
+    trained = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -159,16 +163,6 @@ class LowRankAdapter(NetworkWrapper):
                 f"the base {self.base.name} has no trained weights to adapt; give a trained one, or weights=..., for "
                 'instance weights=posterior.mean["network"]'
             )
-
-    @property
-    def linear(self) -> bool:
-        """False: outputs are quadratic in the factors."""
-        return False
-
-    @property
-    def trained(self) -> bool:
-        """True: the weights are pretrained."""
-        return True
 
     @property
     def head(self) -> str:

@@ -10,9 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.networks.dropout import UnitNoise, require_noise
 from lamu.networks.interface import Network, Normaliser
-from lamu.networks.normalisation import NormaliserPass
+from lamu.networks.normalisation import NormaliserPass, UnitNoise, require_noise
 from lamu.networks.wrapper import Standardised
 from lamu.record import record, static
 from lamu.sizes import sized

@@ -188,11 +188,8 @@ class Evaluated(NetworkWrapper):
     """
 
     state: State
-
-    @property
-    def masked(self) -> bool:
-        """False: rows are independent."""
-        return False
+    # False: rows are independent.
+    masked = False
 
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
         return self.base.init(key, x, outputs)[0], {}

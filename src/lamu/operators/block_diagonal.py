@@ -69,7 +69,6 @@ class BlockDiagonal(Operator):
         return self._map(lambda block, part: block.variance(part), like)
 
     def dense(self, like: Params) -> Array:
-        """Returns S as a matrix, for small spaces."""
         return block_diag(*jax.tree.leaves(self._map(lambda block, part: block.dense(part), like)))
 
     def trace_solve(self, other: Operator, like: Params) -> Array:

@@ -15,7 +15,7 @@ from lamu import tree
 from lamu.operators.block_diagonal import BlockDiagonal
 from lamu.operators.diagonal import Diagonal, Eigenbasis, Scalar
 from lamu.operators.interface import Operator, layer_shapes
-from lamu.operators.subspace_iteration import leading_eigenpairs
+from lamu.operators.low_rank import leading_eigenpairs
 from lamu.record import record, static
 from lamu.typing import Array, Number, OperatorTree, Params, PyTree, RandomKey
 

@@ -10,12 +10,11 @@ if TYPE_CHECKING:
     from lamu.predictives.gaussian import GaussianPredictive, StudentPredictive, StudentRule
     from lamu.predictives.input_mixture import InputMixture
     from lamu.predictives.interface import Predictive, Prepared
-    from lamu.predictives.lazy import Deferred
+    from lamu.predictives.lazy import Deferred, PredictiveRule
     from lamu.predictives.linearised import ClosedForm, Linearised, LinearisedMarginal, TangentDraws
     from lamu.predictives.mixture import MixturePredictive
     from lamu.predictives.moment_propagation import Propagated
     from lamu.predictives.program import ProgramPredictive
-    from lamu.predictives.rule import PredictiveRule
     from lamu.predictives.sampled import Sampled
     from lamu.predictives.weighted import Pooling, Weighted
     from lamu.predictives.wrapper import AtPositions, OfTrials

@@ -13,7 +13,7 @@ from jax.scipy.special import digamma
 from lamu.compile_once import row_keys
 from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive, Prepared
-from lamu.predictives.lazy import draw_in_chunks
+from lamu.predictives.lazy import PredictiveRule, draw_in_chunks
 from lamu.predictives.linearised import (
     Linearised,
     LinearisedMarginal,
@@ -23,9 +23,9 @@ from lamu.predictives.linearised import (
     standard_normals,
 )
 from lamu.predictives.padding import compiled_answers
-from lamu.predictives.rule import PredictiveRule
 from lamu.predictives.wrapper import at_positions
 from lamu.record import record, static
+from lamu.sizes import require
 from lamu.supports import Classes, OrderedClasses, Support, TwoClasses
 from lamu.target import Target
 from lamu.typing import Array, Belief, Number, Params, RandomKey, Rows, State, Targets
@@ -149,8 +149,7 @@ class Probit(PredictiveRule):
 
     def __post_init__(self) -> None:
         _require_outputs(self.base)
-        if isinstance(self.temperature, int | float) and not self.temperature > 0:
-            raise ValueError(f"temperature={self.temperature!r} divides the logits; give a positive number")
+        require(self.temperature > 0, f"temperature={self.temperature!r} divides the logits; give a positive number")
 
     def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         """Returns the outputs' distribution, ready for inputs."""

@@ -13,8 +13,7 @@ from lamu.compile_once import row_keys
 from lamu.conjugacy import ConjugateModel
 from lamu.families import Product
 from lamu.predictives.interface import Predictive, Prepared, quantile_in_support
-from lamu.predictives.lazy import draw_in_chunks
-from lamu.predictives.rule import PredictiveRule
+from lamu.predictives.lazy import PredictiveRule, draw_in_chunks
 from lamu.record import record, static
 from lamu.supports import Support
 from lamu.typing import Array, Belief, Number, RandomKey, Rows, State, Targets
@@ -85,7 +84,6 @@ class ConjugatePredictive(Predictive):
 
     @property
     def support(self) -> Support:
-        """The observation's support."""
         return self.observation.support
 
     @property

@@ -6,26 +6,27 @@ import math
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import gammaln
 
+from lamu import tree
 from lamu.bisection import bisect, doubled
-from lamu.compile_once import row_keys
+from lamu.compile_once import is_traced, row_keys
 from lamu.data.batch import with_offset
 from lamu.families.matrix_normal import LinearNormalGamma
 from lamu.likelihoods import Likelihood
+from lamu.networks.interface import NetworkWrapper
 from lamu.observations import student_cdf
-from lamu.predictives.head import head_features
 from lamu.predictives.interface import Predictive, Prepared
-from lamu.predictives.lazy import draw_in_chunks, in_memory_chunks, room_for
+from lamu.predictives.lazy import PredictiveRule, draw_in_chunks, in_memory_chunks, room_for
 from lamu.predictives.padding import RowWise, compiled_answers
-from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
 from lamu.supports import Real, Support
 from lamu.target import Target
 from lamu.typing import Array, Belief, Number, Params, PyTree, RandomKey, Rows, State, Targets
 
-__all__ = ["GaussianPredictive", "StudentPredictive", "StudentRule"]
+__all__ = ["GaussianPredictive", "StudentPredictive", "StudentRule", "head_features", "head_size", "require_head"]
 
 
 @compiled_answers(centre=0, covariance=0, noise=0)
@@ -69,7 +70,6 @@ class GaussianPredictive(Predictive):
 
     @property
     def support(self) -> Support:
-        """Real numbers."""
         return Real()
 
     @property
@@ -210,7 +210,6 @@ class StudentPredictive(Predictive):
 
     @property
     def support(self) -> Support:
-        """Real numbers."""
         return Real()
 
     @property
@@ -269,3 +268,47 @@ def _lower_quantile(freedom: Array, tail: Array) -> Array:
     """Returns quantiles of Student's t below its median, in one program, since single loops would be recompiled."""
     end = doubled(lambda end: student_cdf(end, freedom) > tail, -jnp.ones_like(freedom), steps=40)
     return bisect(lambda z: student_cdf(z, freedom) < tail, (end, jnp.zeros_like(end)), steps=80)
+
+
+def head_features(model: Target, head: Params, network_state: State, x: Array) -> tuple[Array, Array]:
+    """Returns outputs and features of some rows, differentiable in frozen weights that are traced."""
+    # \(\phi(x) = \partial f_1 / \partial W_{\cdot 1}\): a backward pass through the last layer alone.
+
+    def outputs(head: Params, row: Array) -> tuple[Array, Array]:
+        f = model.outputs({"network": head, "likelihood": {}}, network_state, row[None])[0][0]
+        return f[0], f
+
+    slopes, f = jax.vmap(jax.grad(outputs, has_aux=True), in_axes=(None, 0))(head, x)
+    columns = [jnp.reshape(leaf[..., 0], (x.shape[0], -1)) for leaf in jax.tree.leaves(slopes)]
+    return f, jnp.concatenate(columns, axis=1)
+
+
+def head_size(head: Params) -> tuple[int, int]:
+    """Returns the numbers of inputs, including the bias's, and of outputs of a layer."""
+    outputs = jax.tree.leaves(head)[0].shape[-1]
+    return tree.dimension(head) // outputs, outputs
+
+
+def require_head(model: Target, head: Params, network_state: State, x: Array, outputs: int, name: str) -> None:
+    """Raises a TypeError unless the last axis of every leaf is that of the outputs."""
+    network = model.network
+    while isinstance(network, NetworkWrapper):
+        network = network.base
+    turned = getattr(network, "outputs_first", False)
+    for path, leaf in zip(tree.paths(head), jax.tree.leaves(head), strict=True):
+        if turned or leaf.ndim < 1 or leaf.shape[-1] != outputs:
+            raise _not_last(name, f"the leaf {path!r} of the head has the shape {leaf.shape} for {outputs} outputs")
+    if is_traced() or isinstance(x, Tracer):
+        return
+    # A square kernel has the right shape in both orders: only the first column affects the first output.
+    first = lambda head: jnp.sum(model.outputs({"network": head, "likelihood": {}}, network_state, x)[0][:, 0])
+    for path, slope in tree.by_path(jax.grad(first)(head)).items():
+        if bool(jnp.any(slope[..., 1:] != 0)):
+            raise _not_last(name, f"output 0 depends on more of the head's leaf {path!r} than its first column")
+
+
+def _not_last(name: str, what: str) -> TypeError:
+    return TypeError(
+        f"{name} needs a last layer of kernel and bias with the outputs last, [features, outputs], and {what} (PyTorch "
+        "and Equinox have the outputs first); use last_layer(), or lamu.networks.Trained with a head laid out so"
+    )

@@ -17,9 +17,8 @@ from lamu.compile_once import is_traced, row_keys
 from lamu.convergence import sound_average
 from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive, Prepared
-from lamu.predictives.lazy import draw_in_chunks
+from lamu.predictives.lazy import PredictiveRule, draw_in_chunks
 from lamu.predictives.padding import by_programs, compiled_answers, drawn
-from lamu.predictives.rule import PredictiveRule
 from lamu.record import record, static
 from lamu.supports import Support
 from lamu.typing import Array, Belief, Inputs, Number, RandomKey, Rows, State, Targets

@@ -107,7 +107,6 @@ class InputMixture(AveragedPredictive):
 
     @property
     def support(self) -> Support:
-        """The likelihood's support."""
         return self.base.support
 
     @property

@@ -1,8 +1,9 @@
-"""Lazy predictives of more rows than fit in memory with all draws: chunks of rows are computed on demand."""
+"""Predictive rules, and lazy predictives whose chunks of rows are computed on demand."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any
@@ -19,11 +20,13 @@ from lamu.predictives import padding
 from lamu.predictives.interface import Predictive, Prepared, jackknife, mean_deviations, mean_over_draws
 from lamu.record import record, static
 from lamu.supports import Support
-from lamu.typing import Array, Inputs, Number, PyTree, RandomKey, Rows, Targets
+from lamu.target import Target
+from lamu.typing import Array, Belief, Inputs, Number, PyTree, RandomKey, Rows, State, Targets
 
 __all__ = [
     "ByChunks",
     "Deferred",
+    "PredictiveRule",
     "answer",
     "draw_in_chunks",
     "equal_chunks",
@@ -33,7 +36,6 @@ __all__ = [
     "require_room",
     "room_for",
 ]
-
 
 _AT_ONCE = 2  # arrays of the largest size: the input and the result of an operation
 
@@ -239,7 +241,6 @@ class Deferred(ByChunks):
 
     @property
     def support(self) -> Support:
-        """The likelihood's support."""
         return self.prepared.support
 
     def monte_carlo_error(self, y: Targets) -> float:
@@ -343,3 +344,42 @@ def _bytes_of_targets(prepared: Prepared, x: Rows, offset: Rows | None) -> int:
     """Returns the bytes of one draw of one row's targets."""
     mean = _mean_of_a_row(prepared, x, offset)
     return mean.dtype.itemsize * (math.prod(mean.shape) if not prepared.support.has_classes else 1)
+
+
+class PredictiveRule(ABC):
+    """Base class of predictive rules, which compute a predictive from a belief; a rule defines `prepare` alone."""
+
+    @abstractmethod
+    def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
+        """Returns the preparation that does not depend on inputs (draws of the parameters, a factored precision).
+
+        Args:
+            model: network, likelihood and prior.
+            belief: q on all parameters.
+            network_state: the network's state.
+            samples: the number of draws, where the rule needs draws.
+            key: for the draws; draw i depends on the key and i alone, not on rows or chunks.
+        """
+
+    def predict(
+        self,
+        model: Any,
+        belief: Belief,
+        network_state: State,
+        x: Rows,
+        samples: int,
+        key: RandomKey,
+        offset: Rows | None = None,
+    ) -> Predictive:
+        """Returns the predictive at the inputs, in memory or in chunks of rows.
+
+        Args:
+            model: network, likelihood and prior.
+            belief: q on all parameters.
+            network_state: the network's state.
+            x: new inputs `[N, ...]`.
+            samples: the number of draws, where the rule needs draws.
+            key: for the draws.
+            offset: the offset added to f, `[N]` or `[N, outputs]`.
+        """
+        return predictive(self.prepare(model, belief, network_state, samples, key), x, offset)

@@ -21,10 +21,9 @@ from lamu.memory import budget
 from lamu.operators import Diagonal
 from lamu.predictives.gaussian import GaussianPredictive, StudentPredictive
 from lamu.predictives.interface import Predictive, Prepared
-from lamu.predictives.lazy import in_chunks
+from lamu.predictives.lazy import PredictiveRule, in_chunks
 from lamu.predictives.mixture import MixturePredictive
 from lamu.predictives.padding import RowWise
-from lamu.predictives.rule import PredictiveRule
 from lamu.predictives.sampled import DrawnOutputs, require_room
 from lamu.predictives.tangent import bytes_of_a_row, is_layered, may_be_head, tangent
 from lamu.record import record, static

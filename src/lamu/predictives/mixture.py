@@ -169,7 +169,6 @@ class MixturePredictive(AveragedPredictive):
 
     @property
     def support(self) -> Support:
-        """The likelihood's support."""
         return self.likelihood.support
 
     def each(self, question: Question, y: Targets = None) -> Array:

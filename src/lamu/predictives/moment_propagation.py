@@ -25,9 +25,8 @@ from lamu.networks import MLP, Standardised
 from lamu.operators import Diagonal
 from lamu.predictives.gaussian import GaussianPredictive
 from lamu.predictives.interface import Prepared
-from lamu.predictives.lazy import in_memory_chunks, room_for
+from lamu.predictives.lazy import PredictiveRule, in_memory_chunks, room_for
 from lamu.predictives.padding import RowWise
-from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
 from lamu.supports import Support
 from lamu.target import Target
@@ -107,7 +106,6 @@ class Propagated(PredictiveRule):
     """
 
     def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
-        """Returns means and variances of the weights."""
         require_rectifiers(model)
         weights = belief.factors.get("network") if isinstance(belief, Product) else None
         if not (isinstance(weights, Gaussian) and isinstance(weights.precision, Diagonal)):

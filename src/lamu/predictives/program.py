@@ -16,7 +16,7 @@ from lamu.convergence import sound_average
 from lamu.dtype_policy import lenient
 from lamu.families.interface import finite_draws
 from lamu.predictives.interface import Predictive, Prepared
-from lamu.predictives.rule import PredictiveRule
+from lamu.predictives.lazy import PredictiveRule
 from lamu.predictives.sampled import require_room
 from lamu.programs.conjugacy import plain
 from lamu.programs.density import LogJoint

@@ -16,10 +16,9 @@ from lamu.data.batch import with_offset
 from lamu.families import Draws, Ensemble, Product
 from lamu.families.interface import finite_draws
 from lamu.predictives.interface import Prepared
-from lamu.predictives.lazy import in_memory_chunks, room_for
+from lamu.predictives.lazy import PredictiveRule, in_memory_chunks, room_for
 from lamu.predictives.mixture import MixturePredictive
 from lamu.predictives.padding import RowWise
-from lamu.predictives.rule import PredictiveRule
 from lamu.record import record, static
 from lamu.supports import Support
 from lamu.target import Target

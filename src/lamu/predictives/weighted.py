@@ -12,8 +12,8 @@ import jax.numpy as jnp
 
 from lamu.families import Ensemble
 from lamu.predictives.interface import Predictive, Prepared
+from lamu.predictives.lazy import PredictiveRule
 from lamu.predictives.mixture import AveragedPredictive, all_but_one
-from lamu.predictives.rule import PredictiveRule
 from lamu.record import record
 from lamu.supports import Support
 from lamu.target import Target
@@ -70,7 +70,6 @@ class Weighted(AveragedPredictive):
 
     @property
     def support(self) -> Support:
-        """The parts' support."""
         return self.parts[0].support
 
     def each(self, question: Callable[[Any, Any], Array], y: Targets = None) -> Array:

@@ -314,6 +314,11 @@ class Hierarchy(IndependentLeaves):
     """
 
     weights: Prior = Normal(1.0)
+    # Whether the factor of a weight is the product of its scales, as conjugate messages need.
+    multiplies: bool = True
+
+    def __post_init__(self) -> None:
+        _ = self.levels  # which checks them
 
     @property
     def standardised(self) -> Prior:
@@ -324,11 +329,6 @@ class Hierarchy(IndependentLeaves):
     @abstractmethod
     def levels(self) -> tuple[Scale, ...]:
         """The levels of scales."""
-
-    @property
-    def multiplies(self) -> bool:
-        """Whether the factor of a weight is the product of its scales, as conjugate messages need."""
-        return True
 
     def log_factor(self, logs: list[Array]) -> Array:
         """Returns the logarithm of the factor of a leaf's weights; by default the sum over its scales.
@@ -477,11 +477,8 @@ class ScaledNetwork(NetworkWrapper):
 
     base: Network | Any
     prior: Hierarchy | Any
-
-    @property
-    def linear(self) -> bool:
-        """False: it is linear in weights and in scales, not in both together."""
-        return False
+    # False: it is linear in weights and in scales, not in both together.
+    linear = False
 
     @property
     def head(self) -> str:
@@ -529,9 +526,6 @@ class ARD(Hierarchy):
     leaves: str = static(default="*kernel")
     weights: Prior = Normal(1.0)
 
-    def __post_init__(self) -> None:
-        Scale(self.law, self.by, self.leaves)
-
     @property
     def levels(self) -> tuple[Scale, ...]:
         return (Scale(self.law, self.by, self.leaves),)
@@ -566,9 +560,6 @@ class Horseshoe(Hierarchy):
     by: str = static(default="weight")
     leaves: str = static(default="*kernel")
     weights: Prior = Normal(1.0)
-
-    def __post_init__(self) -> None:
-        _ = self.levels
 
     @property
     def levels(self) -> tuple[Scale, ...]:
@@ -611,9 +602,8 @@ class RegularisedHorseshoe(Hierarchy):
     by: str = static(default="weight")
     leaves: str = static(default="*kernel")
     weights: Prior = Normal(1.0)
-
-    def __post_init__(self) -> None:
-        _ = self.levels
+    # False: the slab bounds the product of the others.
+    multiplies = False
 
     @property
     def levels(self) -> tuple[Scale, ...]:
@@ -623,11 +613,6 @@ class RegularisedHorseshoe(Hierarchy):
             Scale(HalfCauchyScale(1.0), self.by, self.leaves),
             Scale(InverseGammaVariance(self.df / 2, self.df / 2 * self.slab**2), "all", self.leaves),
         )
-
-    @property
-    def multiplies(self) -> bool:
-        """False: the slab bounds the product of the others."""
-        return False
 
     def log_factor(self, logs: list[Array]) -> Array:
         r"""Returns \(-\frac12 \log\big((\tau\lambda_i)^{-2} + c^{-2}\big)\)."""

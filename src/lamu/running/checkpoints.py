@@ -5,7 +5,7 @@ renamed when complete. Before removal a folder is renamed. A killed process leav
 next save removes. The structure is not saved: it is taken from `like`, a state of the same kind, so that named tuples
 of other libraries need no registration here.
 
-Arrays that are spread over several processes are in the same folder, written by each of them (`lamu.running.shards`).
+Arrays that are spread over several processes are in the same folder, written by each of them (`lamu.running.sharding`).
 
 Orbax's manager was tried instead: it saved a hundred small arrays in 160 ms where this takes 10, refuses arrays without
 elements, and did not detect a flipped bit.
@@ -32,8 +32,8 @@ import numpy as np
 
 from lamu import store
 from lamu.data.arrays import Arrays
-from lamu.running import shards
-from lamu.running.shards import Shards, is_sharded
+from lamu.running import sharding
+from lamu.running.sharding import Shards, is_sharded
 from lamu.typing import Document, State
 
 __all__ = [
@@ -280,7 +280,7 @@ class Checkpoints:
             if dtype != own_dtype:
                 raise self._foreign(step, f"leaf {name} has dtype {dtype} and not {own_dtype}")
             if place:
-                leaves.append(self._read(step, partial(shards.read, place[0], leaf, implementation)))
+                leaves.append(self._read(step, partial(sharding.read, place[0], leaf, implementation)))
             else:
                 leaves.append(_as(leaf, saved[name], implementation))
         extra = {name.removeprefix("extra "): leaf for name, leaf in arrays.items() if name.startswith("extra ")}

@@ -20,7 +20,7 @@ from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.expectations import Analytic, Antithetic, Delta, Exact, MonteCarlo, Quadrature
 from lamu.families import Draws, Ensemble, Gaussian, Point, Product
-from lamu.mcmc.convergence_warnings import mixing
+from lamu.mcmc.diagnostics import mixing
 from lamu.natural_rule import NaturalRule
 from lamu.objective import AllParameters, BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import (
@@ -52,11 +52,7 @@ class _Place:
     """Base class of beliefs whose distance is measured: unbiased estimates of gradient and curvature a row."""
 
     objective: Objective  # the loss
-
-    @property
-    def deterministic(self) -> bool:
-        """Whether all draws are equal."""
-        return True
+    deterministic = True
 
     def averaged(self, draws: int) -> _Place:
         """Returns the same with more draws, in pairs; by default itself."""

@@ -236,7 +236,6 @@ class SeveralRuns(Progress):
             self._first = (monotonic() - seconds, 0.0)
 
     def part(self, fraction: int | float, loss: float | None = None) -> None:
-        """Adds a part of a run."""
         self.update(self._before + self._weight * fraction, loss)
 
     def part_ended(self) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from lamu.data.arrays import Arrays, folds_of, split, warn_of_scale
 from lamu.data.batch import Batch
-from lamu.data.mapped import require_room
+from lamu.data.precision import require_room
 from lamu.data.stream import Stream
 from lamu.objective import Objective
 from lamu.protocol import runnable

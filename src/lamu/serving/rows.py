@@ -17,12 +17,10 @@ from lamu.data.table import match, with_beside
 from lamu.data.wording import DataError, listed, nearest, plural, quoted
 from lamu.posterior import Posterior
 from lamu.predictives import InputMixture, Predictive
-from lamu.serving.batching import Question
-from lamu.serving.limits import Refused
+from lamu.serving.batching import Question, Refused
 from lamu.typing import Document
 
 __all__ = ["ArrayRows", "TableRows", "size_of"]
-
 
 _TRUTH = {"True", "False"}
 
@@ -43,7 +41,7 @@ class ArrayRows:
             schema = {"type": "array", "items": schema, "minItems": size, "maxItems": size}
         return schema
 
-    def example(self, count: int) -> list[Any]:
+    def example(self, count: int) -> list[object]:
         """Returns example rows."""
         return np.zeros((count, *self.shape)).tolist()
 
@@ -100,7 +98,7 @@ class TableRows:
         columns = self.columns
         return {"type": "object", "properties": columns, "required": list(columns), "additionalProperties": False}
 
-    def example(self, count: int) -> list[Any]:
+    def example(self, count: int) -> list[object]:
         """Returns example rows without missing values."""
         levels = dict(zip(self.encoding.columns, self.encoding.levels, strict=True))
         dates = {date.name: "2020-01-31" for date in self.encoding.dates}

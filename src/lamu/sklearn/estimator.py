@@ -219,6 +219,7 @@ class PosteriorEstimator(BaseEstimator):
     dtype_: np.dtype
     n_features_in_: int
     random_state: RandomState
+    _allows_nan = True
 
     def __getstate__(self) -> Options:
         """Returns the state for pickle."""
@@ -274,11 +275,6 @@ class PosteriorEstimator(BaseEstimator):
         of_numpy = lambda value: value.item() if isinstance(value, np.generic) else value
         parameters = {name: of_numpy(value) for name, value in self.get_params(deep=False).items()}
         return {name: value for name, value in parameters.items() if isinstance(value, _PLAIN)}
-
-    @property
-    def _allows_nan(self) -> bool:
-        """Whether NaN is a missing entry."""
-        return True
 
     def _drawn_seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))

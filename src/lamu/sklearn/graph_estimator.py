@@ -234,6 +234,8 @@ class GaussianMixture(StandardisedEstimator):
         ((3, 4), (150, 3))
     """
 
+    _allows_nan = True
+
     def __init__(
         self,
         n_components: int = 1,
@@ -318,10 +320,6 @@ class GaussianMixture(StandardisedEstimator):
         tags.estimator_type = "density_estimator"
         return tags
 
-    @property
-    def _allows_nan(self) -> bool:
-        return True
-
 
 class TopicModel(_Components, GraphEstimator):
     r"""Latent Dirichlet allocation by variational message passing.
@@ -353,6 +351,8 @@ class TopicModel(_Components, GraphEstimator):
         >>> bool(share.argmax(axis=1)[0] != share.argmax(axis=1)[3])
         True
     """
+
+    _allows_nan = False
 
     def __init__(
         self,
@@ -425,10 +425,6 @@ class TopicModel(_Components, GraphEstimator):
         tags.input_tags.positive_only = True
         tags.input_tags.sparse = True
         return tags
-
-    @property
-    def _allows_nan(self) -> bool:
-        return False
 
     def _asked_words(self, X: Inputs) -> tuple[np.ndarray, np.ndarray]:
         check_is_fitted(self)

@@ -34,11 +34,20 @@ from lamu.predictives import Sampled
 from lamu.running.checkpoints import Checkpoints, described, of_part, rows_described
 from lamu.running.progress import Progress
 from lamu.supports import value_of
-from lamu.tabular.candidates import Candidate, candidates_for, constant_of, sharpened
-from lamu.tabular.race import going_on
+from lamu.tabular.candidates import Candidate, candidates_for, constant_of, going_on, sharpened
 from lamu.tabular.temperature import logit_factor, noise_factor
-from lamu.tabular.training import TRACING, FoldRows, Members, Path, Stretches, order_of, rows_padded, train
-from lamu.tabular.trainings import stretches_kept, trainings
+from lamu.tabular.training import (
+    TRACING,
+    FoldRows,
+    Members,
+    Path,
+    Stretches,
+    order_of,
+    rows_padded,
+    stretches_kept,
+    train,
+    trainings,
+)
 from lamu.tabular.truncated import Truncated, untruncated_weight
 from lamu.typing import Array, Inputs, Params, Targets
 

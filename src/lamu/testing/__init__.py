@@ -7,10 +7,8 @@ The laws check that methods are consistent, for instance that moments, draws, di
 are those of the density. They need no reference, and cannot detect a mistake that all methods share.
 """
 
-from lamu.testing.algorithms import ALGORITHM_LAWS, check_algorithm
-from lamu.testing.calibration import check_calibration
+from lamu.testing.algorithms import ALGORITHM_LAWS, KERNEL_LAWS, check_algorithm, check_calibration, check_kernel
 from lamu.testing.families import FAMILY_LAWS, check_family
-from lamu.testing.kernels import KERNEL_LAWS, check_kernel
 from lamu.testing.likelihoods import LIKELIHOOD_LAWS, LikelihoodCase, check_likelihood
 from lamu.testing.priors import PRIOR_LAWS, check_prior
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from lamu import tree
-from lamu.algorithms.closed_form import linear_gaussian
+from lamu.algorithms.closed_form import extended_kalman
 from lamu.conjugacy import ConjugateModel
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
@@ -101,7 +101,7 @@ class ConjugateBayes(Runnable):
         rows = jnp.zeros_like(batch.count)
         if is_exponential(objective):
             return ConjugateState(*first(objective, batch.weight.dtype), network_state, rows)
-        return ConjugateState(*linear_gaussian.first(objective, params), network_state, rows)
+        return ConjugateState(*extended_kalman.first(objective, params), network_state, rows)
 
     def step(
         self, key: RandomKey, state: ConjugateState, batch: Batch, objective: Objective
@@ -110,7 +110,7 @@ class ConjugateBayes(Runnable):
         if is_exponential(objective):
             belief, evidence, loss = following(key, state.belief, state.evidence, batch, objective)
         else:
-            belief, evidence, loss = linear_gaussian.following(
+            belief, evidence, loss = extended_kalman.following(
                 key, state.belief, state.evidence, state.network_state, batch, objective
             )
         return ConjugateState(belief, evidence, state.network_state, state.rows + batch.count), Info(loss=loss)
@@ -143,8 +143,8 @@ class ConjugateBayes(Runnable):
             prior, start = first(objective, jnp.result_type(*jax.tree.leaves(state.belief)))
             scaled = weighed(state.belief, prior, share)
         else:
-            prior, start = linear_gaussian.first(objective, {"network": state.belief.mean, "likelihood": {}})
-            scaled = linear_gaussian.weighed(state.belief, prior, share)
+            prior, start = extended_kalman.first(objective, {"network": state.belief.mean, "likelihood": {}})
+            scaled = extended_kalman.weighed(state.belief, prior, share)
         point = scaled.mean
         log_joint = lambda belief, evidence: belief.log_prob(point) + evidence
         log_joint_before = log_joint(prior, start)

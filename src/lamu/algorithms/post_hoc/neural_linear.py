@@ -21,8 +21,7 @@ from lamu.model import supervised
 from lamu.objective import Objective
 from lamu.operators.kronecker import as_matrix
 from lamu.posterior import Posterior
-from lamu.predictives.gaussian import StudentRule
-from lamu.predictives.head import head_features, head_size, require_head
+from lamu.predictives.gaussian import StudentRule, head_features, head_size, require_head
 from lamu.priors import independent_normal
 from lamu.protocol import Algorithm, Choices, Traits, Wrapper, recipe
 from lamu.record import record

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.algorithms.optax_step import Optimizer
+from lamu.algorithms.optimisers import Optimizer
 from lamu.algorithms.post_hoc.averaged_curvature import AveragedGaussNewton
 from lamu.algorithms.post_hoc.ggn_blocks import evaluated
 from lamu.algorithms.post_hoc.laplace import Laplace, mode_finder, named

@@ -153,11 +153,7 @@ class Subnetwork(NetworkWrapper):
     held: Params  # all of its weights, of which the chosen ones are overwritten
     chosen: dict[str, Array]  # by path, the flat indices of the chosen weights of leaves that are chosen in part
     whole: tuple[str, ...] = static(default=())  # the paths of the leaves that are chosen whole
-
-    @property
-    def head(self) -> str:
-        # All of the chosen weights.
-        return "*"
+    head = "*"
 
     def take(self, weights: Params) -> Params:
         """Returns the chosen weights."""

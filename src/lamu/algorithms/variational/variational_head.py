@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
 
 from lamu import tree
-from lamu.algorithms.optax_step import Optimizer, optax_step, optimiser_or
+from lamu.algorithms.optimisers import Optimizer, optax_step, optimiser_or
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian, Point, Product
 from lamu.model import Model, supervised
@@ -19,11 +19,12 @@ from lamu.objective import Objective
 from lamu.operators import Diagonal, OutputBlocks
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised
-from lamu.predictives.head import head_features, head_size, require_head
+from lamu.predictives.gaussian import head_features, head_size, require_head
 from lamu.priors import independent_normal
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Annealed, Rate, RateLike, rate
 from lamu.record import record, static
+from lamu.sizes import require
 from lamu.typing import Array, Data, Number, Numeric, Params, RandomKey, State, Trace
 
 __all__ = [
@@ -329,8 +330,7 @@ def variational_head(
     covariance = DenseHead() if covariance is None else covariance
     if isinstance(covariance, type):
         raise TypeError(f"covariance={covariance!r} is a class; give an object, for instance DenseHead()")
-    if isinstance(init_scale, int | float) and not init_scale > 0:
-        raise ValueError(f"init_scale={init_scale!r} is not a deviation of a belief; give a positive number")
+    require(init_scale > 0, f"init_scale={init_scale!r} is not a deviation of a belief; give a positive number")
     return VariationalHead(
         optimizer,
         covariance,

@@ -15,10 +15,16 @@ from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, shape_of
 from lamu.graphs.statistics import Numbers, Vectors
 from lamu.latent.bounds import ELBO, Bound, Importance, WarmUp
-from lamu.latent.each_step import soft_clipped
 from lamu.latent.flows import Flow, Flowed, init_flows
-from lamu.latent.locals.encoder import EncoderLocal, encoded, first_encoder, latent_site
-from lamu.latent.locals.row_of_graph import RowOfGraph, natural
+from lamu.latent.locals.encoder import (
+    EncoderLocal,
+    RowOfGraph,
+    encoded,
+    first_encoder,
+    latent_site,
+    natural,
+    soft_clipped,
+)
 from lamu.operators import Diagonal
 from lamu.record import record, static
 from lamu.sizes import sized
@@ -314,7 +320,6 @@ class Delta(EncoderLocal):
     has_density: ClassVar[bool] = False
 
     def init(self, key: RandomKey, name: str, row: Row, environment: Environment) -> Params:
-        """Returns initial weights of the encoder."""
         site = latent_site(name, row)
         return first_encoder(self.network, key, name, (), row, math.prod(shape_of(site)))
 

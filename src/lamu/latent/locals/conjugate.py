@@ -19,8 +19,7 @@ from lamu.graphs.network import applications
 from lamu.graphs.program import GraphSite
 from lamu.graphs.statistics import Categories, Numbers, Series, Vectors
 from lamu.latent.locals.amortised import Amortised, MeanField
-from lamu.latent.locals.encoder import EncoderLocal, encoded, first_encoder, latent_site
-from lamu.latent.locals.row_of_graph import natural
+from lamu.latent.locals.encoder import EncoderLocal, encoded, first_encoder, latent_site, natural
 from lamu.operators import Diagonal
 from lamu.record import record
 from lamu.typing import Array, DTypeLike, Params, RandomKey, State

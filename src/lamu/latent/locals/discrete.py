@@ -17,8 +17,7 @@ from lamu.graphs.elimination import Eliminated, Local, ProductProposal, Proposal
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, shape_of
 from lamu.graphs.statistics import Bits, Categories
-from lamu.latent.locals.encoder import EncoderLocal, encoded, first_encoder, latent_site
-from lamu.latent.locals.row_of_graph import RowOfGraph
+from lamu.latent.locals.encoder import EncoderLocal, RowOfGraph, encoded, first_encoder, latent_site
 from lamu.networks.interface import adapted
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey

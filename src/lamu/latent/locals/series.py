@@ -15,10 +15,8 @@ from lamu.graphs.network import applications
 from lamu.graphs.potential import Potential
 from lamu.graphs.statistics import Numbers
 from lamu.latent.drawing import Drawing, advanced
-from lamu.latent.each_step import soft_clipped
 from lamu.latent.locals.amortised import MeanField
-from lamu.latent.locals.encoder import latent_site
-from lamu.latent.locals.row_of_graph import RowOfGraph, natural
+from lamu.latent.locals.encoder import RowOfGraph, latent_site, natural, soft_clipped
 from lamu.networks import GRU, LSTM, MLP
 from lamu.networks.interface import adapted, outputs
 from lamu.networks.recurrent import EveryStep

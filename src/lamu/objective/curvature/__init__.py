@@ -5,9 +5,13 @@ from typing import TYPE_CHECKING
 from lamu.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
-    from lamu.objective.curvature.gauss_newton import GaussNewton, SampledGaussNewton
+    from lamu.objective.curvature.gauss_newton import (
+        GaussNewton,
+        LowRankGradients,
+        SampledGaussNewton,
+        SquaredGradients,
+    )
     from lamu.objective.curvature.interface import Curvature, Evaluation
-    from lamu.objective.curvature.per_example import LowRankGradients, SquaredGradients
     from lamu.objective.curvature.products import gauss_newton_product, hessian_product
     from lamu.objective.curvature.simple import (
         ClippedGradient,

@@ -1,9 +1,9 @@
-"""The generalised Gauss–Newton matrix."""
+"""The generalised Gauss–Newton matrix, its Kronecker factors, and curvatures from per-example gradients."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,17 +16,21 @@ from lamu.families import Gaussian
 from lamu.likelihoods import Likelihood
 from lamu.objective.batch_loss import BatchLoss
 from lamu.objective.curvature.interface import Curvature, Evaluation, OutputHessian, fisher_information, slopes
-from lamu.objective.curvature.kronecker_factors import AtOutputs
-from lamu.objective.curvature.products import gauss_newton_product, without_padding
-from lamu.objective.curvature.reader import linearise, squares_and_gradient
-from lamu.objective.curvature.reader.linearised import squares_of_outputs
+from lamu.objective.curvature.products import dispersion_prior, gauss_newton_product, row_losses, without_padding
+from lamu.objective.curvature.reader import squares_and_gradient
+from lamu.objective.curvature.reader.factors import factors, halved
+from lamu.objective.curvature.reader.gradient_matrix import gradient_matrix
+from lamu.objective.curvature.reader.layers import layers_by_name
+from lamu.objective.curvature.reader.linearised import LinearisedNetwork, linearise, squares_of_outputs
+from lamu.objective.microbatching import rows_in_parts
 from lamu.objective.objective import NetworkParameters, Objective
-from lamu.operators import AnyStructure, Diagonal
-from lamu.operators.kronecker import by_factors
+from lamu.operators import AnyStructure, Diagonal, LowRank
+from lamu.operators.interface import is_operator
+from lamu.operators.kronecker import KroneckerBlocks, KroneckerFactored, by_factors
 from lamu.record import record, static
-from lamu.typing import Array, OperatorTree, Params, RandomKey, Targets
+from lamu.typing import Array, Inputs, OperatorTree, Params, PyTree, RandomKey, Targets
 
-__all__ = ["GaussNewton", "OverData", "SampledGaussNewton"]
+__all__ = ["AtOutputs", "GaussNewton", "LowRankGradients", "OverData", "SampledGaussNewton", "SquaredGradients"]
 
 
 @record
@@ -234,3 +238,190 @@ class OverData:
 
         first = (tree.zeros_like(self.params["network"]), jnp.zeros((), jnp.int32))
         return jax.lax.scan(add, first, self.batches)[0][0]
+
+
+# \(\sum_i r_i J_i^\top \Lambda_i J_i\), with \(J_i\) the Jacobian of the outputs of row i, by backward passes of roots
+# of \(r_i \Lambda_i\), for any curvature \(\Lambda_i\) in the outputs.
+
+
+class AtOutputs:
+    """The loss of a batch as a function of its outputs, for curvatures in the outputs."""
+
+    def __init__(self, loss: BatchLoss, theta: Params, structure: KroneckerFactored, key: RandomKey | None) -> None:
+        _require(loss)
+        loss = without_padding(loss)
+        self.loss, self.theta, self.structure = loss, theta, structure
+        objective, batch = loss.objective, loss.batch
+        likelihood, dispersion = objective.model.likelihood, loss.space.join(theta, loss.rest)["likelihood"]
+        self.weights: Array = objective.row_factor(batch)
+        self.read: LinearisedNetwork = linearise(*_rowwise(loss, theta, key, self.weights))
+        f, y = with_offset(self.read.outputs, batch.offset), batch.y
+        self.information = OutputHessian(likelihood, dispersion, f, likelihood.counted(dispersion, f, y, self.weights))
+
+        def value(f: Array, rest: Params) -> Array:
+            dispersion = loss.space.join(theta, rest)["likelihood"]
+            log_prob = likelihood.log_prob(dispersion, f, y)
+            own = likelihood.log_prior(dispersion) / objective.data_size
+            return -jnp.sum(log_prob * self.weights.astype(log_prob.dtype)) - own.astype(log_prob.dtype)
+
+        self.value, (self.slope, self.rest) = jax.value_and_grad(value, argnums=(0, 1))(f, loss.rest)
+        self.gradient, self.cotangents = self.read.pull(self.slope)
+
+    def pulled(self, hessian: OutputHessian) -> tuple[Array, Sequence[Array]]:
+        """Returns the roots of a curvature in the outputs, and their pull-backs, one backward pass a root."""
+        roots = jnp.moveaxis(hessian.root(), 2, 0)
+        if len(roots) == 1:
+            return roots, [cotangents[None] for cotangents in self.read.pull(roots[0])[1]]
+        return roots, jax.vmap(lambda root: self.read.pull(root)[1])(roots)
+
+    def of_the_gradient(self) -> tuple[Array, Sequence[Array]]:
+        """Returns the same for the gradients of the data, from the gradient's backward pass."""
+        return halved(self.slope, self.weights)[None], [halved(c, self.weights)[None] for c in self.cotangents]
+
+    def evaluation(self, roots: Array, cotangents: Sequence[Array]) -> Evaluation:
+        """Returns value and gradient with the factors of roots pulled back to `cotangents`."""
+        apart, sharing = self.structure.apart(self.theta), self.structure.sharing
+        layers = layers_by_name(self.read, self.theta, apart)
+        curvature = KroneckerBlocks(
+            factors(self.read, self.theta, roots, cotangents, self.weights, layers, sharing).blocks
+        )
+        _require_layout(curvature, self.structure, self.theta, self.read)
+        gradient = jax.tree.unflatten(jax.tree.structure(self.theta), self.gradient)
+        return Evaluation(self.value, gradient, self.rest, curvature, self.loss.network_state)
+
+
+def _rowwise(
+    loss: BatchLoss, theta: Params, key: RandomKey | None, weights: Array
+) -> tuple[Callable[..., Array], Params, Inputs]:
+    """Returns the network as a function of one row, its parameters, and the rows."""
+    model = loss.objective.model
+    keys = None
+    if key is not None:  # one key per row, so that noise does not depend on the batch size
+        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(weights.shape[0]))
+
+    def outputs(theta: Params, row: PyTree) -> Array:
+        x, key = row
+        params = loss.space.join(theta, loss.rest)
+        return model.outputs(params, loss.network_state, x[None], key, train=True)[0][0]
+
+    return outputs, theta, (loss.batch.x, keys)
+
+
+def _require(loss: BatchLoss) -> None:
+    if jax.tree.leaves(loss.network_state):
+        raise TypeError("Kronecker factors need a network without a state (batch statistics); use ivon()")
+    if loss.has_prior:
+        raise TypeError("Kronecker factors need a Gaussian prior, which enters the belief exactly; use ivon()")
+
+
+def _require_layout(
+    curvature: KroneckerBlocks, structure: KroneckerFactored, theta: Params, read: LinearisedNetwork
+) -> None:
+    """Raises a TypeError where the network does not use a leaf as its name implies."""
+    expected = jax.eval_shape(lambda: structure.from_diagonal(theta).fresh)
+    paths = [_described(blocks.blocks) for blocks in (curvature, expected)]
+    for path, block in paths[1].items():
+        if paths[0].get(path) != block:
+            leaves = jax.tree_util.tree_flatten_with_path(theta)[0]
+            names = [jax.tree_util.keystr(where, simple=True, separator="/") for where, _ in leaves]
+            inside = [i for i, name in enumerate(names) if name.startswith(path)]
+            reasons = [read.unread[i] for i in inside if i in read.unread]
+            why = reasons[0] if reasons else "is not a matrix from inputs to outputs, or its bias is added elsewhere"
+            raise TypeError(
+                f"the weights {path!r} have no Kronecker factors: the leaf {why}; leave them out, "
+                f"diagonal=({path + '*'!r},)"
+            )
+
+
+def _described(blocks: PyTree) -> dict[str, object]:
+    flat = jax.tree_util.tree_flatten_with_path(blocks, is_leaf=is_operator)[0]
+    shapes = lambda block: (type(block), [jnp.shape(leaf) for leaf in jax.tree.leaves(block)])
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): shapes(block) for path, block in flat}
+
+
+@record
+class SquaredGradients(Curvature):
+    """The mean over rows of squared gradients, in the belief's structure."""
+
+    # \[ H \approx \sum_i r_i\, g_i g_i^\top, \qquad g_i = -\nabla \log p(y_i \mid x_i, \theta) \]
+    #
+    # with \(r_i\) the row's weight in the mean. Unlike the squared minibatch gradient it is linear in the rows, so that
+    # it does not depend on the batch size. It is always positive semi-definite, and near a good fit it is close to the
+    # Fisher information. It is of the likelihood alone, and linear in the likelihood's power. Cost: for the diagonal
+    # and for Kronecker factors one backward pass, which also gives value and gradient, and one or two more products per
+    # layer, without per-example gradients (`lamu.objective.curvature.reader`). Other structures take a second pass and
+    # one gradient per row, and store \(B D\) numbers. Random layers have separate noise in every row.
+    #
+    # Source: Khan et al. (2018), section 4 (VOGN); Khan & Rue (2021), section 4.4 (OGN); Zhang et al. (2018), section
+    #     3.3, for Kronecker factors.
+
+    def accumulates(self, structure: AnyStructure) -> str:
+        return "gradient" if structure is Diagonal else "rows"
+
+    def evaluate(
+        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
+    ) -> Evaluation:
+        if by_factors(structure):
+            point = AtOutputs(loss, theta, structure, key)
+            return point.evaluation(*point.of_the_gradient())
+        if loss.has_prior:
+            raise TypeError("squares of single rows need a Gaussian prior, which enters the belief exactly; use ivon()")
+        row, rows, weights = row_losses(loss, key)
+        if structure is Diagonal:
+            params = (theta, loss.rest)
+            read = lambda rows, weights: squares_and_gradient(row, params, rows, weights, (True, False))
+            # Inputs and cotangents are in memory together: about as much as two gradients.
+            parts = loss.parts(theta, key, runs=2)
+            value, (gradient, rest), (squares, _) = rows_in_parts(read, rows, weights, parts)
+            prior, of_prior = dispersion_prior(loss, theta)
+            rest = tree.add(rest, of_prior)
+            return Evaluation(value + prior.astype(value.dtype), gradient, rest, Diagonal(squares), loss.network_state)
+        point = loss.gradient(theta, key)
+        single = jax.vmap(jax.grad(lambda theta, example: row((theta, loss.rest), example)), in_axes=(None, 0))
+        gradients = jax.tree.map(lambda leaf: leaf[:, None], single(theta, rows))
+        return Evaluation.of(point, structure.from_jacobian(gradients, weights[:, None, None]))
+
+    def output_hessian(
+        self, likelihood: Likelihood, dispersion: Params, f: Array, y: Targets, weights: Array, key: RandomKey
+    ) -> OutputHessian:
+        # Returns the outer product of the gradient of every row.
+        return OutputHessian(likelihood, dispersion, f, weights, slopes(likelihood, dispersion, f, y)[:, :, None])
+
+
+@record
+class LowRankGradients(Curvature):
+    r"""The mean over rows of \(g_i g_i^\top\), approximated by k leading directions and an exact diagonal."""
+
+    # \[ H \approx W W^\top + \mathrm{diag}(d), \qquad W W^\top \text{ the best rank-}k\text{ part of }
+    #    \sum_i r_i\, g_i g_i^\top, \qquad d = \sum_i r_i\, g_i^2 - \mathrm{diag}(W W^\top) \]
+    #
+    # with \(r_i\) the row's weight in the mean. Value, gradient and the gradient in the dispersions come from the same
+    # backward pass. In addition a dense layer costs a product for the diagonal, the rows' inner products and k products
+    # of the backward pass, without per-example gradients. Random layers have separate noise in every row.
+    #
+    # Source: Mishkin et al. (2018), section 3.
+
+    rank: int = static()  # k; at most the number of rows is used
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rank, int) or self.rank < 1:
+            raise ValueError(f"LowRankGradients(rank={self.rank!r}) has no direction; ask for a rank of at least one")
+
+    def evaluate(
+        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: AnyStructure, key: RandomKey | None
+    ) -> Evaluation:
+        if loss.has_prior:
+            raise TypeError(
+                "directions of per-example gradients need a Gaussian prior, which enters the belief exactly; use ivon()"
+            )
+        row, rows, weights = row_losses(loss, key)
+        met = gradient_matrix(row, (theta, loss.rest), rows, weights, read=(True, False))
+        gradient, rest = met.gradient
+        prior, of_prior = dispersion_prior(loss, theta)
+        root = met.leading(self.rank)[0]
+        explained = LowRank(root, tree.zeros_like(theta)).diagonal(theta)
+        # Negative values are rounding errors.
+        left = jax.tree.map(lambda square, h: jnp.maximum(square - h, jnp.zeros_like(h)), met.squares()[0], explained)
+        curvature = LowRank(root, left)
+        value = met.value + prior.astype(met.value.dtype)
+        return Evaluation(value, gradient, tree.add(rest, of_prior), curvature, loss.network_state)

@@ -17,6 +17,7 @@ from lamu.objective.curvature.interface import Curvature, Evaluation, evaluated
 from lamu.objective.curvature.products import hessian_product, without_padding
 from lamu.operators import AnyStructure
 from lamu.record import record
+from lamu.sizes import require
 from lamu.supports import value_of
 from lamu.typing import Number, Params, RandomKey
 
@@ -171,8 +172,7 @@ class ClippedGradient(Curvature):
     norm: Number  # c, in the units of the mean loss, as in optax
 
     def __post_init__(self) -> None:
-        if isinstance(self.norm, float | int) and not self.norm > 0:
-            raise ValueError(f"norm={self.norm!r} clips every gradient to zero; give a positive number")
+        require(self.norm > 0, f"norm={self.norm!r} clips every gradient to zero; give a positive number")
 
     @property
     def departure(self) -> str:

@@ -28,7 +28,7 @@ from lamu.objective.curvature.reader.per_example_squares import (
     Slabs,
     Stacked,
 )
-from lamu.operators.subspace_iteration import iterated
+from lamu.operators.low_rank import iterated
 from lamu.typing import Array, Inputs, Params, PyTree
 
 __all__ = ["GradientMatrix", "gradient_matrix", "leading_eigenvectors"]
