@@ -20,14 +20,14 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_525, 74_000),
+    "lines": (101_527, 74_000),
     "files": (369, 330),
     "lines of code": (49_888, 36_000),
     "lines of code, core": (33_353, 25_000),
     "lines of code, graphs": (7_842, 6_000),
     "lines of code, tables": (8_693, 5_000),
     "lines of code, outside of the library": (0, 0),
-    "docstring lines a line of code": (0.487, 0.5),
+    "docstring lines a line of code": (0.488, 0.5),
     "import lines a line of code": (0.171, 0.15),
     "`Any` a thousand lines of code": (39.4, 40),
     "`isinstance` a thousand lines of code": (24.9, 14),
@@ -65,7 +65,7 @@ def abstract(node: ast.ClassDef) -> bool:
 
 
 def figures(source: Path) -> dict[str, float]:
-    """The figures of `BUDGETS` for a folder of Python files, shares to the digits that their ceilings have."""
+    """The figures of `BUDGETS` for a folder of Python files."""
     lines, code, uses = collections.Counter(), collections.Counter(), collections.Counter()
     holders, bases, files = collections.defaultdict(set), 0, sorted(source.rglob("*.py"))
     for path in files:
@@ -85,10 +85,10 @@ def figures(source: Path) -> dict[str, float]:
         "files": len(files),
         "lines of code": lines["code"],
         **{f"lines of code, {root}": code[root] for root in ("core", *ROOTS)},
-        "docstring lines a line of code": round(lines["docstring"] / thousand / 1000, 3),
-        "import lines a line of code": round(lines["import"] / thousand / 1000, 3),
-        "`Any` a thousand lines of code": round(uses["Any"] / thousand, 1),
-        "`isinstance` a thousand lines of code": round(uses["isinstance"] / thousand, 1),
+        "docstring lines a line of code": lines["docstring"] / thousand / 1000,
+        "import lines a line of code": lines["import"] / thousand / 1000,
+        "`Any` a thousand lines of code": uses["Any"] / thousand,
+        "`isinstance` a thousand lines of code": uses["isinstance"] / thousand,
         "abstract bases": bases,
         "names of classes in two files": sum(len(paths) > 1 for paths in holders.values()),
     }
@@ -145,9 +145,9 @@ class A(Protocol):
         "lines of code, tables": 0,
         "lines of code, outside of the library": 0,
         "docstring lines a line of code": 3 / 6,
-        "import lines a line of code": 0.333,
-        "`Any` a thousand lines of code": 333.3,
-        "`isinstance` a thousand lines of code": 166.7,
+        "import lines a line of code": 2 / 6,
+        "`Any` a thousand lines of code": 2000 / 6,
+        "`isinstance` a thousand lines of code": 1000 / 6,
         "abstract bases": 1,
         "names of classes in two files": 1,
     }

@@ -326,6 +326,29 @@ def test_what_is_too_much_is_503_and_what_fails_is_alone(arrays):
         assert "fault" not in answers[2].document["error"]  # which is the log's
 
 
+@dataclass(frozen=True)
+class Paused(ArrayRows):
+    """Rows that note the threads of their predictions, of which the second request's takes a while."""
+
+    threads: list[str] = field(default_factory=list)
+
+    def answer(self, questions):
+        self.threads.append(threading.current_thread().name)
+        if questions[0].level == 0.5:
+            time.sleep(0.02)
+        return super().answer(questions)
+
+
+def test_one_pause_of_the_machine_sends_no_later_batch_to_the_thread(arrays):
+    rows = Paused(arrays.posterior, (10,))
+    with served(rows, Limits(rows=1)) as port:
+        rows.threads.clear()
+        for level in (0.9, 0.5, 0.9):
+            (answer,) = ask(port, {"rows": [[1.0] * 10], "level": level})
+            assert answer.status == 200
+    assert not any(name.startswith("lamu-predict") for name in rows.threads), rows.threads
+
+
 def test_the_commands_refuse_in_a_sentence_and_export_a_run(fitted, lamu, tmp_path):
     assert "there is no folder" in lamu("serve", tmp_path / "none").err
     assert "--shape 'a' is not a shape" in lamu("serve", _saved(tmp_path), "--shape", "a").err

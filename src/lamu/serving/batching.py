@@ -102,7 +102,7 @@ class Batcher:
 
     # Requests do not wait for a batch to fill: without load they are answered at once, and batches grow with the load.
     # The queue is bounded by the caller (`lamu.serving.app`), which counts a request before its body is read. A batch
-    # is predicted in the event loop if its programs were fast the last time, else in a thread.
+    # is predicted in the event loop if its programs have been fast before, else in a thread.
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Batcher:
         metrics: Metrics,
     ) -> None:
         self._predict, self._programs, self._most, self._metrics = predict, programs, most_rows, metrics
-        self._seconds: dict[Hashable, float] = {}  # the last duration of each program
+        self._seconds: dict[Hashable, float] = {}  # the shortest duration of each program
         self._queue: deque[_Waiting] = deque()
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "lamu-predict")
@@ -141,7 +141,9 @@ class Batcher:
         answers = self._predict(questions)
         if len(self._seconds) >= _PROGRAMS:
             self._seconds.clear()
-        self._seconds[programs] = time.perf_counter() - begun
+        # The shortest: by the last one, a single pause of the machine would send all later batches to the thread, where
+        # each waits for Python's lock and so is measured as slow again.
+        self._seconds[programs] = min(time.perf_counter() - begun, self._seconds.get(programs, math.inf))
         return answers
 
     def _next(self) -> list[_Waiting]:
