@@ -91,7 +91,6 @@ class MessageTarget(ConjugateTarget, ConstrainedTarget):
     """Base class of targets for coordinate ascent: variables by name, each with its own family."""
 
     expansion: Any = None  # moves along directions that the likelihood is constant in, after a sweep; or None
-    longest_series: int = 1
 
     @property
     @abstractmethod
@@ -134,6 +133,11 @@ class MessageTarget(ConjugateTarget, ConstrainedTarget):
         """
         del batch
         return False
+
+    @property
+    def longest_series(self) -> int:
+        """The largest number of times of one row."""
+        return 1
 
     @property
     def short_ascent(self) -> tuple[int, int]:
