@@ -95,7 +95,7 @@ def test_a_curvature_that_is_no_estimate_of_the_hessian_is_measured_beside_one(c
         momentum=PlainAverage(0.9),
     )
     with pytest.warns(
-        Unconverged, match=r"precisions are off by a median factor of .*no unbiased estimate.*curvature="
+        Unconverged, match=r"precisions are off by a median factor of .*not an unbiased estimate.*curvature="
     ):
         fit = lamu.fit(LOGISTIC, (x, y), of_paper, epochs=30)
     assert not fit.convergence.converged

@@ -222,7 +222,7 @@ def test_memory_falls_and_is_advised(caplog: pytest.LogCaptureFixture) -> None:
 @for_each(
     "make, sentence",
     [
-        (lambda: Objective(MODEL, 3, microbatch_size=0), "ask for at least one row"),
+        (lambda: Objective(MODEL, 3, microbatch_size=0), "microbatch_size=0 must be at least one row"),
         (lambda: at(4, LowRankGradients(2), Diagonal), "needs all rows of a batch at once"),
         (
             lambda: lamu.fit(

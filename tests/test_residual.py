@@ -108,10 +108,10 @@ def test_batch_norm_keeps_its_state_here_too() -> None:
     "make, words",
     [
         (lambda: ResNet(depth=18), "a depth of 18 cannot be built; give 8, 14, 20"),
-        (lambda: FilterResponse(eps=0.0), "eps=0.0 cannot stand"),
+        (lambda: FilterResponse(eps=0.0), "eps=0.0 must be a small positive number"),
         (lambda: NETWORK.init(jax.random.key(0), jnp.zeros((2, 5)), 3), r"shape \(2, 5\) are not images"),
         (lambda: GroupNorm(0), "groups=0; give a whole number from 1"),
-        (lambda: GroupNorm(eps=0.0), "eps=0.0 cannot stand"),
+        (lambda: GroupNorm(eps=0.0), "eps=0.0 must be a small positive number"),
         (lambda: GroupNorm(3).init(4, jnp.float32), "4 features cannot be dealt to 3 groups"),
         (lambda: FilterResponse().apply({}, {}, jnp.zeros((2, 5)), True, None), r"shape \(2, 5\) have no positions"),
     ],

@@ -339,7 +339,7 @@ def test_parquet_columns_that_are_refused(tmp_path, values, sentence):
 def test_broken_files_are_refused_in_one_sentence(tmp_path):
     path = frame_file(tmp_path, a=[1, 2])
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(DataError, match=r"no whole Parquet file .* write it again") as caught:
+    with pytest.raises(DataError, match=r"is not a whole Parquet file .* write it again") as caught:
         table.read(path, "target")
     assert "\n" not in str(caught.value)
     (tmp_path / "table.csv.gz").write_bytes(gzip.compress(PETS.encode())[:-20])

@@ -278,7 +278,9 @@ def _of_targets(plain: Callable[..., PyTree], name: str, axis: int) -> Callable[
         rows = _rows_behind(self)
         if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(y)):
             return plain(self, y)
-        if not is_traced() and "observed" not in _ROW_FIELDS[type(self)]:  # of a graph, whose rows may have gaps
+        if not is_traced() and "observed" not in _ROW_FIELDS.get(
+            type(self), {}
+        ):  # of a graph, whose rows may have gaps
             y = one_a_row(self.support, self.support.shape(jnp.shape(self.mean)), y, name)
         if rows is None:
             return plain(self, y)

@@ -14,7 +14,7 @@ import numpy as np
 
 from lamu import memory
 from lamu.batch_statistics import BatchStatistics
-from lamu.compile_once import subkey
+from lamu.compile_once import compiled_once, subkey
 from lamu.convergence import LARGEST_R_HAT, Convergence, Unconverged, WorseThanMean
 from lamu.data.arrays import Arrays, FewRows
 from lamu.data.batch import Batch
@@ -80,7 +80,7 @@ def say_probabilities(model: Target, rows: Batch) -> None:
     scales = set(model.likelihood.output_scales(wanted))
     if count < _FEWEST or scales not in ({"logits"}, {"log odds"}) or jnp.ndim(rows.y) != 1:
         return
-    some = jax.tree.map(lambda leaf: np.asarray(leaf)[:count], rows)
+    some = _first(rows, count)
     params, outputs = _outputs(model, some)
     f = np.asarray(outputs, float)
     probabilities = np.concatenate([1 - f, f], axis=1) if scales == {"log odds"} else f
@@ -99,6 +99,11 @@ def say_probabilities(model: Target, rows: Batch) -> None:
         UserWarning,
         stacklevel=3,
     )
+
+
+@compiled_once(static_argnums=1)
+def _first(rows: Batch, count: int) -> Batch:
+    return jax.tree.map(lambda leaf: leaf[:count], rows)
 
 
 @jax.jit
