@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_538, 74_000),
+    "lines": (101_537, 74_000),
     "files": (369, 330),
-    "lines of code": (49_895, 36_000),
-    "lines of code, core": (33_360, 25_000),
+    "lines of code": (49_894, 36_000),
+    "lines of code, core": (33_359, 25_000),
     "lines of code, graphs": (7_842, 6_000),
     "lines of code, tables": (8_693, 5_000),
     "lines of code, outside of the library": (0, 0),
