@@ -272,3 +272,17 @@ def test_one_column_with_a_blank_in_its_name_is_a_column(tmp_path):
     (tmp_path / "t.csv").write_text("petal width\n" + "".join(f"{i}.5\n" for i in range(9)))
     encoding = lamu.data.Encoding("y", "regression", (), ("petal width",))
     assert table.match(tmp_path / "t.csv", encoding).x.shape == (9, 1)
+
+
+@for_each(
+    "make",
+    [
+        lambda: lamu.geometry.LogNormal(scale=np.nan),
+        lambda: lamu.mcmc.hmc(path_length=np.nan),
+        lambda: lamu.update_rules.ByFanIn(radius=np.nan),
+        lambda: lamu.expectations.Relaxed(floor=np.nan),
+    ],
+)
+def test_nan_is_refused_where_a_positive_number_is_asked(make):
+    with pytest.raises(ValueError, match="nan"):
+        make()
