@@ -350,7 +350,7 @@ def require_part(algorithm: object, argument: str) -> Algorithm:
         >>> require_part("adam", "optimizer")
         Traceback (most recent call last):
             ...
-        TypeError: optimizer='adam' is no algorithm; give for instance lamu.algorithms.adam(1e-2)
+        TypeError: optimizer='adam' is not an algorithm; give for instance lamu.algorithms.adam(1e-2)
     """
     if not isinstance(algorithm, Algorithm):
         raise _refusal(algorithm, argument)

@@ -545,7 +545,7 @@ def require_target(model: object) -> None:
         >>> require_target(lamu.networks.Linear())
         Traceback (most recent call last):
             ...
-        TypeError: model=Linear(bias=True) is no model; give lamu.Model(network, likelihood) or lamu.Graph
+        TypeError: model=Linear(bias=True) is not a model; give lamu.Model(network, likelihood) or lamu.Graph
     """
     if not isinstance(model, Target):
         shown = textwrap.shorten(repr(model), 60, placeholder="…")
