@@ -20,7 +20,7 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_537, 74_000),
+    "lines": (101_540, 74_000),
     "files": (369, 330),
     "lines of code": (49_894, 36_000),
     "lines of code, core": (33_359, 25_000),

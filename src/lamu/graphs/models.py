@@ -434,6 +434,9 @@ def StateSpace(steps: int) -> Graph:
     Args:
         steps: the length of the longest series.
 
+    `vmp` warns that its beliefs about q and r are too narrow: on two simulated series of 100 steps q had a third of its
+    exact standard deviation. Forecasts depend on it little.
+
     Source: Durbin & Koopman (2012), chapter 2.
 
     Examples:
