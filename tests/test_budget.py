@@ -20,8 +20,8 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_540, 74_000),
-    "files": (369, 330),
+    "lines": (101_547, 74_000),
+    "files": (370, 330),
     "lines of code": (49_894, 36_000),
     "lines of code, core": (33_359, 25_000),
     "lines of code, graphs": (7_842, 6_000),

@@ -37,7 +37,7 @@ from lamu.predictives import (
     TangentDraws,
 )
 from lamu.predictives.sampled import is_certain
-from lamu.sizes import ladder
+from lamu.row_blocks import ladder
 from lamu.typing import Array, Inputs, Numeric, Prediction, RandomKey
 
 __all__ = [

@@ -19,7 +19,7 @@ from lamu.graphs.expressions import Environment, Indexed, Input, Variable
 from lamu.graphs.program import GraphSite
 from lamu.graphs.statistics import Categories, States
 from lamu.graphs.words import WordsFactor
-from lamu.sizes import block, is_spread, joined_blocks, padded_blocks
+from lamu.row_blocks import block, is_spread, joined_blocks, padded_blocks
 from lamu.typing import Array, Data
 
 __all__ = ["associative", "in_blocks", "over_blocks", "over_rows", "read", "require_observed"]

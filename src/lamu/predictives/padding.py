@@ -1,6 +1,6 @@
 """Predictions of padded rows, with few compiled programs for any number of rows."""
 
-# A prediction is a program of the preparation and of padded rows (`lamu.sizes`).
+# A prediction is a program of the preparation and of padded rows (`lamu.row_blocks`).
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jax.core import Tracer, eval_context
 from lamu import memory
 from lamu.compile_once import is_traced
 from lamu.predictives.interface import Predictive
-from lamu.sizes import block, filled, is_spread, joined_blocks, ladder, padded_blocks
+from lamu.row_blocks import block, filled, is_spread, joined_blocks, ladder, padded_blocks
 from lamu.supports import Support
 from lamu.typing import Array, Number, PyTree, RandomKey, Rows, Targets
 
