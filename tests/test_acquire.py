@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -29,10 +30,11 @@ from lamu.acquire import (
 from lamu.families import Ensemble, Gaussian, Point, Product
 from lamu.operators import Dense
 from lamu.posterior import Posterior
-from lamu.predictives import Linearised, Pooling, Sampled
+from lamu.predictives import Linearised, MixturePredictive, Pooling, Sampled
 from tests.for_each import for_each
 
 NUMBERS = np.random.default_rng(0)
+X6 = np.arange(6.0)[:, None, None]
 WEIGHTS = np.array([0.5, 0.2, 0.2, 0.1])
 ERRORS = 5.0  # standard errors of a frequency: one number fails by chance once in two million
 
@@ -209,17 +211,32 @@ def test_draws_are_functions_of_the_belief() -> None:
         assert (np.abs(found - weights) <= ERRORS * np.sqrt(weights * (1 - weights) / 2000)).all(), found
 
 
+class Unnamed:
+    """A posterior of another library, of which only predictions are known: six draws that are all alike."""
+
+    def __init__(self, posterior: Posterior) -> None:
+        self.posterior = posterior
+
+    def predict(self, x: Any, samples: int, key: Any) -> Any:
+        (_, part), *_ = self.posterior.predict(x, samples=samples, key=key).chunks()
+        return MixturePredictive.equal(part.likelihood, {}, jnp.repeat(part.f, 6, axis=0) * (1 + 1e-15 * X6), True)
+
+
 def test_what_cannot_be_chosen_is_refused() -> None:
     posterior = gaussian(MEAN, COVARIANCE)
     classes, x = discrete(lamu.likelihoods.Categorical(3), 3, Sampled())
     point = Posterior(classes.model, Point(classes.belief.member(0).mean), {}, Sampled(), key())
+    one, x_one = discrete(lamu.likelihoods.Gaussian(1.0), 1, Sampled())
+    numbers = replace(one, belief=Ensemble(Point(jax.tree.map(lambda leaf: leaf[None], one.belief.member(0).mean))))
     graph = lamu.ConjugateModel(lamu.observations.Bernoulli(), lamu.families.Beta(1.0, 1.0))
     without = lamu.fit(graph, np.array([1, 0, 1]), lamu.algorithms.conjugate(), progress=False).posterior
     for error, text, asked in (
         (ValueError, "ask for 1 to 4", lambda: thompson(posterior, X, 5, key=key())),
         (ValueError, "ask for 1 to 4", lambda: bald(posterior, X, 0, key=key())),
         (ValueError, "the posterior is one point", lambda: bald(point, x, key=key())),
+        (ValueError, "the posterior is one point", lambda: bald(Unnamed(point), x, key=key())),
         (ValueError, "the posterior is one point", lambda: batch_bald(point, x, 2, key=key())),
+        (ValueError, "the posterior is one point", lambda: thompson(numbers, x_one, key=key())),
         (TypeError, "no largest", lambda: thompson(classes, x, key=key())),
         (TypeError, "no largest", lambda: expected_improvement(classes, x, 0.5, key=key())),
         (TypeError, "a model with inputs", lambda: function_draws(without, 3, 2, key=key())),

@@ -232,5 +232,5 @@ def test_draws_of_the_prior_predictive_have_noise_of_their_own(likelihood: Any) 
 def test_memory_does_not_change_the_draws() -> None:
     pred = MADE[MixturePredictive](N)
     whole = pred.sample(jax.random.key(0), 50)
-    with memory.within("8kB"):
-        np.testing.assert_array_equal(pred.sample(jax.random.key(0), 50), whole)
+    with memory.within("8kB"):  # programs of fewer draws, whose sums and products may be fused in another way
+        np.testing.assert_allclose(pred.sample(jax.random.key(0), 50), whole, rtol=1e-13, atol=1e-14)

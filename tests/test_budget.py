@@ -20,17 +20,17 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_547, 74_000),
+    "lines": (101_555, 74_000),
     "files": (370, 330),
-    "lines of code": (49_894, 36_000),
-    "lines of code, core": (33_359, 25_000),
+    "lines of code": (49_900, 36_000),
+    "lines of code, core": (33_365, 25_000),
     "lines of code, graphs": (7_842, 6_000),
     "lines of code, tables": (8_693, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.488, 0.5),
     "import lines a line of code": (0.171, 0.15),
-    "`Any` a thousand lines of code": (39.4, 40),
-    "`isinstance` a thousand lines of code": (24.9, 14),
+    "`Any` a thousand lines of code": (39.5, 40),
+    "`isinstance` a thousand lines of code": (25.0, 14),
     "abstract bases": (44, 30),
     "names of classes in two files": (21, 0),
 }

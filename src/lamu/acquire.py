@@ -75,7 +75,7 @@ class Chosen(NamedTuple):
     scores: np.ndarray
 
 
-def bald(posterior: Posterior, x: Inputs, n: int = 1, *, key: RandomKey, samples: int = 128) -> Chosen:
+def bald(posterior: Any, x: Inputs, n: int = 1, *, key: RandomKey, samples: int = 128) -> Chosen:
     r"""Chooses the candidates whose labels are most informative about the parameters (BALD).
 
     \[ I(y; \theta \mid x, D) = H\big[ E_q\, p(y \mid x, \theta) \big] - E_q\, H\big[ p(y \mid x, \theta) \big] \]
@@ -104,8 +104,15 @@ def bald(posterior: Posterior, x: Inputs, n: int = 1, *, key: RandomKey, samples
         >>> lamu.acquire.bald(posterior, x[20:], n=3, key=jax.random.key(0)).indices.shape
         (3,)
     """
+    _require_belief(posterior)
     rows, count = _few_sizes(posterior, x)
-    return _informative(*_best(information(posterior.predict(rows, samples=samples, key=key))[:count], n))
+    pred = posterior.predict(rows, samples=samples, key=key)
+    epistemic = np.asarray(pred.epistemic)
+    # Members that are all alike differ by rounding. Of a posterior the belief was asked.
+    rounding = 10 * np.finfo(epistemic.dtype).eps * np.abs(np.asarray(pred.total))
+    if not isinstance(posterior, Posterior) and not (epistemic > rounding).any():
+        raise ValueError(_POINT)
+    return _best(information(pred)[:count], n)
 
 
 def information(pred: Prediction) -> Array:
@@ -218,7 +225,7 @@ def thompson(posterior: Posterior, x: Inputs, n: int = 1, *, key: RandomKey) -> 
 
 
 def expected_improvement(
-    posterior: Posterior, x: Inputs, best: Numeric, n: int = 1, *, key: RandomKey, samples: int = 128
+    posterior: Any, x: Inputs, best: Numeric, n: int = 1, *, key: RandomKey, samples: int = 128
 ) -> Chosen:
     r"""Chooses the candidates from which the largest improvement on the best value is expected.
 
@@ -343,11 +350,10 @@ def _draws(posterior: Posterior, x: Inputs, n: int, key: RandomKey) -> tuple[Any
         raise TypeError(
             f"draws of a function need a model with inputs, and a {type(posterior.model).__name__} has none"
         )
+    _require_belief(posterior)
     if isinstance(posterior.rule, _OF_THE_TANGENT):
         posterior = posterior.with_rule(TangentDraws())
     elif isinstance(posterior.rule, _OF_PARAMETERS):
-        if is_certain(posterior.belief) and not isinstance(posterior.belief, Ensemble):
-            raise ValueError(_POINT)
         # Not `belief.draws`, which of a chain or an ensemble is an even selection.
         sampled = jax.tree.map(lambda leaf: leaf[None], posterior.sample(jax.random.clone(key), n))
         posterior = replace(posterior, belief=Draws(sampled), rule=Sampled())
@@ -385,7 +391,7 @@ def _joint_classes(
         else:
             joint = _drawn_configurations(numbers, p[chosen], weights, configurations)
             shares = 1.0 / (configurations * (joint @ weights))
-    return _informative(np.asarray(chosen), gains[0])
+    return Chosen(np.asarray(chosen), gains[0])
 
 
 def _drawn_configurations(numbers: np.random.Generator, p: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:
@@ -410,7 +416,7 @@ def _joint_numbers(root: np.ndarray, noise: np.ndarray, n: int) -> Chosen:
             variance = max(float(chosen_root @ chosen_root), np.finfo(chosen_root.dtype).tiny)
             share = (1.0 - np.sqrt(chosen_noise / (variance + chosen_noise))) / variance
             root = root - share * np.tensordot(chosen_root, np.tensordot(chosen_root, root, 1), 0)
-    return _informative(np.asarray(chosen), gains[0])
+    return Chosen(np.asarray(chosen), gains[0])
 
 
 def _largest(scores: np.ndarray, taken: list[int]) -> int:
@@ -426,10 +432,12 @@ def _best(scores: Any, n: int) -> Chosen:
     return Chosen(np.argsort(-scores, kind="stable")[:n], scores)
 
 
-def _informative(chosen: np.ndarray, scores: np.ndarray) -> Chosen:
-    if not (scores > 0).any():
+def _require_belief(posterior: Any) -> None:
+    """Raises a ValueError for a posterior that is one point, of which scores are zero or their rounding."""
+    if not isinstance(posterior, Posterior) or not is_certain(posterior.belief):
+        return
+    if not isinstance(posterior.belief, Ensemble) or posterior.belief.count == 1:
         raise ValueError(_POINT)
-    return Chosen(chosen, scores)
 
 
 def _require(n: int, candidates: int) -> None:
