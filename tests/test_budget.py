@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_555, 74_000),
+    "lines": (101_561, 74_000),
     "files": (370, 330),
-    "lines of code": (49_900, 36_000),
+    "lines of code": (49_903, 36_000),
     "lines of code, core": (33_365, 25_000),
     "lines of code, graphs": (7_842, 6_000),
-    "lines of code, tables": (8_693, 5_000),
+    "lines of code, tables": (8_696, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.488, 0.5),
     "import lines a line of code": (0.171, 0.15),

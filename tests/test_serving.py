@@ -29,6 +29,7 @@ from lamu.cli.output_dir import load_posterior, read_config
 from lamu.cli.serving import serve
 from lamu.data import Encoding
 from lamu.serving import ArrayRows, HttpProtocol, Limits, TableRows, application
+from lamu.serving.batching import Batcher, Metrics, Question
 from tests.command_line import QUICK, fit_each_task
 from tests.serving_client import Answer, Connection, clients, paced
 
@@ -347,6 +348,31 @@ def test_one_pause_of_the_machine_sends_no_later_batch_to_the_thread(arrays):
             (answer,) = ask(port, {"rows": [[1.0] * 10], "level": level})
             assert answer.status == 200
     assert not any(name.startswith("lamu-predict") for name in rows.threads), rows.threads
+
+
+def test_requests_that_are_being_read_join_the_batch():
+    batches: list[int] = []
+
+    def predict(questions):
+        batches.append(len(questions))
+        return [None] * len(questions)
+
+    async def work() -> None:
+        batcher = Batcher(predict, lambda _: 0, 100, Metrics())
+        question = Question(None, 1, 0.9)
+        batcher.predicted([question])  # fast enough for the event loop
+
+        async def arrives(turn: int) -> None:
+            for _ in range(turn):
+                await asyncio.sleep(0)
+            await batcher.ask(question)
+
+        running = asyncio.create_task(batcher.run())
+        await asyncio.gather(*(arrives(turn) for turn in range(4)))
+        running.cancel()
+
+    asyncio.run(work())
+    assert batches == [1, 4]
 
 
 def test_the_commands_refuse_in_a_sentence_and_export_a_run(fitted, lamu, tmp_path):
