@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -65,12 +66,12 @@ class Filter(networks.MLP):
 
 MLP = networks.MLP((3,), "tanh")
 CASES = {
-    "classes": case(MLP, likelihoods.Categorical(3)),
-    "regression": case(MLP, likelihoods.Gaussian()),
-    "everything": case(MLP, likelihoods.Gaussian(), space=AllParameters()),
-    "images": case(networks.ConvNet((2,), (3,), 3, "tanh"), likelihoods.Bernoulli(), IMAGES),
-    "convolution": case(Filter((3,)), likelihoods.Categorical(3), IMAGES),
-    "batch statistics": case(networks.MLP((3,), normalise=networks.BatchNorm()), likelihoods.Categorical(3)),
+    "classes": partial(case, MLP, likelihoods.Categorical(3)),
+    "regression": partial(case, MLP, likelihoods.Gaussian()),
+    "everything": partial(case, MLP, likelihoods.Gaussian(), space=AllParameters()),
+    "images": partial(case, networks.ConvNet((2,), (3,), 3, "tanh"), likelihoods.Bernoulli(), IMAGES),
+    "convolution": partial(case, Filter((3,)), likelihoods.Categorical(3), IMAGES),
+    "batch statistics": partial(case, networks.MLP((3,), normalise=networks.BatchNorm()), likelihoods.Categorical(3)),
 }
 DIAGONALS = jax.jit(lambda loss, theta: GaussNewton().matrix(loss, theta, Diagonal).values)
 
@@ -95,7 +96,7 @@ def sizes(jaxpr: Any) -> set[int]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_diagonal_is_that_of_the_matrix(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    loss, theta = CASES[name]
+    loss, theta = CASES[name]()
     with caplog.at_level(logging.INFO, "lamu"):
         found = DIAGONALS(loss, theta)
     near(found, MATRICES(loss, theta).diagonal(theta))
@@ -111,7 +112,7 @@ def test_no_jacobian_is_held() -> None:
 
 def test_drawn_labels_are_unbiased() -> None:
     """Each entry within five standard errors of the mean of 2,000 draws: 21 entries, a false alarm at 1e-5."""
-    loss, theta = CASES["classes"]
+    loss, theta = CASES["classes"]()
     belief = Gaussian(theta, Scalar(1.0))
 
     @jax.jit
@@ -138,7 +139,7 @@ def drawn(loss: BatchLoss, theta: Any, key: jax.Array) -> Any:
 
 
 def test_structures_and_draws_of_drawn_labels_agree() -> None:
-    loss, theta = CASES["everything"]  # its prior is in the loss, and adds its curvature
+    loss, theta = CASES["everything"]()  # its prior is in the loss, and adds its curvature
     narrow, whole, mean = drawn(loss, theta, jax.random.key(3))
     near(narrow, whole)
     near(narrow, mean)
@@ -153,7 +154,7 @@ def test_structures_and_draws_of_drawn_labels_agree() -> None:
 
 @pytest.mark.parametrize("name", ["classes", "everything"])
 def test_products_are_those_of_the_matrix(name: str) -> None:
-    loss, theta = CASES[name]
+    loss, theta = CASES[name]()
     vector, unravel = tree.ravel(theta)
     v = unravel(jnp.asarray(RNG.normal(size=vector.size)))
     matrix = MATRICES(loss, theta)
@@ -166,7 +167,7 @@ def test_products_are_those_of_the_matrix(name: str) -> None:
 
 
 def test_rows_sum_to_the_loss() -> None:
-    loss, theta = CASES["regression"]
+    loss, theta = CASES["regression"]()
     row, rows, weights = row_losses(loss, None)
     values = jax.vmap(lambda one: row((theta, loss.rest), one))(rows)
     prior = dispersion_prior(loss, theta)[0]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -41,9 +42,13 @@ OFFSET = np.sin(NUMBER)
 DATA = {"x": X, "y": Y, "weight": WEIGHT, "offset": OFFSET}
 MODEL = lamu.Model(Linear(), Gaussian(1.5), Normal(1.0))
 LEARNED = lamu.Model(Linear(), Gaussian(1.5), LearnedNormal(0.5))
-POSTERIOR = lamu.fit(MODEL, DATA, lamu.algorithms.conjugate()).posterior
 IVON, LAPLACE = lamu.algorithms.ivon(), lamu.algorithms.laplace()
 HANDED = {"batch_size": 5, "epochs": 3, "max_memory": "1GB", "likelihood_power": 0.7, "mesh": None, "progress": False}
+
+
+@cache
+def closed_form() -> Posterior:
+    return lamu.fit(MODEL, DATA, lamu.algorithms.conjugate()).posterior
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,7 @@ def test_every_run_has_rows_with_weights_and_offsets_and_all_that_was_asked(
 ) -> None:
     """Rows that judge are none that were learned from; each run has a folder of its own."""
     module, run = CALLERS[name]
-    inner = Recorder(lambda call: made(POSTERIOR, 1.0, model=call.model))
+    inner = Recorder(lambda call: made(closed_form(), 1.0, model=call.model))
     monkeypatch.setattr(module, "fit", inner)
     monkeypatch.setattr(evidence_choice, "evidence", lambda posterior, data: numbers_of(data) and Estimate(-1.0, 0.1))
     run(seed=11, temperature=0.3, checkpoint=tmp_path, **HANDED)
@@ -155,7 +160,7 @@ def test_every_run_has_rows_with_weights_and_offsets_and_all_that_was_asked(
 
 
 def test_every_member_of_folds_is_given_its_rows_and_a_seed_of_its_own(monkeypatch: Any, tmp_path: Path) -> None:
-    inner = Recorder(lambda call: made(POSTERIOR, 9.0, 2.0 + len(call.numbers) / 100, 3.0, model=call.model))
+    inner = Recorder(lambda call: made(closed_form(), 9.0, 2.0 + len(call.numbers) / 100, 3.0, model=call.model))
     monkeypatch.setattr(folds, "fit", inner)
     found = lamu.fit_folds(MODEL, DATA, IVON, folds=4, seed=11, checkpoint=tmp_path)
     parts = folds_of(Y, 4, seed=11, stratify=False)
@@ -173,7 +178,7 @@ def test_every_member_of_folds_is_given_its_rows_and_a_seed_of_its_own(monkeypat
 
 
 def test_seeds_of_folds_wrap_and_their_own_defaults_stand_back(monkeypatch: Any) -> None:
-    inner = Recorder(lambda call: made(POSTERIOR, 1.0))
+    inner = Recorder(lambda call: made(closed_form(), 1.0))
     monkeypatch.setattr(folds, "fit", inner)
     lamu.fit_folds(MODEL, DATA, folds=3, seed=2**32 - 2)
     assert [call.options["seed"] for call in inner.calls] == [2**32 - 2, 2**32 - 1, 0]
@@ -192,7 +197,7 @@ def test_seeds_of_folds_wrap_and_their_own_defaults_stand_back(monkeypatch: Any)
 
 
 def test_folds_of_classes_have_a_share_of_each(monkeypatch: Any) -> None:
-    inner = Recorder(lambda call: made(POSTERIOR, 1.0))
+    inner = Recorder(lambda call: made(closed_form(), 1.0))
     monkeypatch.setattr(folds, "fit", inner)
     y = (NUMBER >= 15).astype(int)
     lamu.fit_folds(lamu.Model(Linear(), lamu.likelihoods.Bernoulli()), (X, y), IVON, folds=4)
@@ -214,7 +219,7 @@ def test_the_scale_that_folds_choose_is_that_of_every_member(enough: int, monkey
         table[0.25] = np.array([0.9, 5.0, 5.0, 5.0])
     number_of = {tuple(part): k for k, part in enumerate(parts)}
     fold = lambda call: number_of[tuple(numbers_of(call.options["validation"]))]
-    inner = Recorder(lambda call: made(POSTERIOR, table[call.model.prior.scale][fold(call)], model=call.model))
+    inner = Recorder(lambda call: made(closed_form(), table[call.model.prior.scale][fold(call)], model=call.model))
     monkeypatch.setattr(folds, "fit", inner)
     found = lamu.fit_folds(LEARNED, DATA, IVON, folds=4, seed=3, checkpoint=tmp_path)
     judging = 4 if enough == 1000 else 1
@@ -243,7 +248,7 @@ NOISE = {
 
 def at_temperature(call: Call) -> Fit:
     likelihood = Gaussian(NOISE[call.options["temperature"]])
-    return made(POSTERIOR, 1.0, model=replace(call.model, likelihood=likelihood))
+    return made(closed_form(), 1.0, model=replace(call.model, likelihood=likelihood))
 
 
 @pytest.mark.parametrize("chosen_aside", [False, True])
@@ -264,7 +269,7 @@ def test_the_temperature_is_judged_by_rows_that_were_not_learned_from(
     assert len(judging) == 7
     expected = {}
     for temperature, noise in NOISE.items():
-        posterior = replace(POSTERIOR, model=replace(MODEL, likelihood=Gaussian(noise)))
+        posterior = replace(closed_form(), model=replace(MODEL, likelihood=Gaussian(noise)))
         expected[temperature] = weighted_nll(posterior, judging, samples=64)
         if expected[temperature] > min(expected.values()):
             break
@@ -291,7 +296,7 @@ def preferred_by_hand(temperatures: list[float], judging: list[int]) -> float:
     """The first temperature that is within two standard errors, or one nat of all rows, of the best."""
     rows = {}
     for temperature in temperatures:
-        posterior = replace(POSTERIOR, model=replace(MODEL, likelihood=Gaussian(NOISE[temperature])))
+        posterior = replace(closed_form(), model=replace(MODEL, likelihood=Gaussian(NOISE[temperature])))
         pred = posterior.predict(X[judging], samples=64, offset=OFFSET[judging])
         rows[temperature] = -np.asarray(pred.log_prob(Y[judging]), float)
     w = WEIGHT[judging] / WEIGHT[judging].sum()
@@ -315,7 +320,7 @@ def test_of_few_rows_each_fifth_judges_in_turn(monkeypatch: Any, tmp_path: Path)
     assert judging == judging[:5] * (len(compared) // 5)
     expected = {}
     for temperature in found.temperatures:
-        posterior = replace(POSTERIOR, model=replace(MODEL, likelihood=Gaussian(NOISE[temperature])))
+        posterior = replace(closed_form(), model=replace(MODEL, likelihood=Gaussian(NOISE[temperature])))
         expected[temperature] = weighted_nll(posterior, list(range(N)), samples=64)
     assert found.temperatures == pytest.approx(expected, rel=1e-6)
     assert last.options["temperature"] == preferred_by_hand(list(expected), in_turn)
@@ -343,7 +348,7 @@ def test_many_rows_choose_the_scale_with_the_temperature(monkeypatch: Any) -> No
 
     def answer(call: Call) -> Fit:
         likelihood = Gaussian(noise[call.options["temperature"], call.model.prior.scale])
-        return made(POSTERIOR, model=replace(call.model, likelihood=likelihood))
+        return made(closed_form(), model=replace(call.model, likelihood=likelihood))
 
     inner = Recorder(answer)
     monkeypatch.setattr(validation_choice, "fit", inner)
@@ -389,7 +394,7 @@ def test_the_prior_that_rows_chose_with_the_temperature_is_that_of_the_last_run(
 
 
 def test_a_temperature_alone_is_that_of_the_only_run(monkeypatch: Any) -> None:
-    inner = Recorder(lambda call: made(POSTERIOR))
+    inner = Recorder(lambda call: made(closed_form()))
     monkeypatch.setattr(validation_choice, "fit", inner)
     assert lamu.fit_temperature(MODEL, DATA, IVON, temperatures=(0.25,), seed=2).temperatures == {}
     (call,) = inner.calls
@@ -397,7 +402,7 @@ def test_a_temperature_alone_is_that_of_the_only_run(monkeypatch: Any) -> None:
     lamu.fit_temperature(MODEL, DATA, IVON)  # of a regression none is tried but 1
     assert inner.calls[-1].options["temperature"] == 1.0
     n = len(inner.calls)
-    point = replace(POSTERIOR, belief=Point(POSTERIOR.belief.mean))
+    point = replace(closed_form(), belief=Point(closed_form().belief.mean))
     inner.answer = lambda call: made(point)
     found = lamu.fit_temperature(MODEL, DATA, IVON, temperatures=(0.5, 0.1), steps=2)
     assert found.temperatures == {}
@@ -423,7 +428,7 @@ def test_the_scale_is_judged_by_rows_that_were_not_learned_from(monkeypatch: Any
     def answer(call: Call) -> Fit:
         end = ends[call.model.prior.scale]
         # The last five are averaged; those before, and the smallest, do not count.
-        return made(POSTERIOR, -9.0, -9.0, end - 0.2, end + 0.2, end, end - 0.1, end + 0.1, model=call.model)
+        return made(closed_form(), -9.0, -9.0, end - 0.2, end + 0.2, end, end - 0.1, end + 0.1, model=call.model)
 
     inner = Recorder(answer)
     monkeypatch.setattr(validation_choice, "fit", inner)
@@ -446,7 +451,7 @@ def test_the_scale_is_judged_by_rows_that_were_not_learned_from(monkeypatch: Any
 
 
 def test_rows_that_choose_the_scale_may_be_given(monkeypatch: Any) -> None:
-    inner = Recorder(lambda call: made(POSTERIOR, call.model.prior.scale, model=call.model))
+    inner = Recorder(lambda call: made(closed_form(), call.model.prior.scale, model=call.model))
     monkeypatch.setattr(validation_choice, "fit", inner)
     judging = {name: values[:6] for name, values in DATA.items()}
     rest = {name: values[6:] for name, values in DATA.items()}
@@ -468,7 +473,7 @@ def test_rows_that_choose_the_scale_may_be_given(monkeypatch: Any) -> None:
 def test_where_no_scale_is_compared_one_fit_has_all_rows(
     model: Any, algorithm: Any, told: bool, monkeypatch: Any
 ) -> None:
-    inner = Recorder(lambda call: made(POSTERIOR))
+    inner = Recorder(lambda call: made(closed_form()))
     monkeypatch.setattr(validation_choice, "fit", inner)
     found = lamu.fit_prior_scale(model, DATA, algorithm, validation=0.25, seed=4, temperature=0.5)
     (call,) = inner.calls
@@ -499,7 +504,7 @@ def test_rows_set_aside_are_judged_with_their_weights_and_offsets() -> None:
 
 
 def test_resamples_are_rows_with_their_weights_and_offsets(monkeypatch: Any) -> None:
-    inner = Recorder(lambda call: made(POSTERIOR, model=call.model))
+    inner = Recorder(lambda call: made(closed_form(), model=call.model))
     monkeypatch.setattr(composition, "fit", inner)
     lamu.composition.bootstrap(MODEL, DATA, IVON, resamples=3, seed=6)
     drawn = [call.numbers for call in inner.calls]
@@ -514,7 +519,7 @@ def test_the_evidence_of_every_model_is_of_the_data_that_were_fitted(monkeypatch
     def answer(call: Call) -> Fit:
         if call.model.prior.scale == 4.0:
             raise Diverged("the loss is inf at step 1", None)
-        return made(POSTERIOR, model=call.model)
+        return made(closed_form(), model=call.model)
 
     inner, asked = Recorder(answer), []
 
@@ -537,7 +542,7 @@ def test_the_evidence_of_every_model_is_of_the_data_that_were_fitted(monkeypatch
 
 
 def test_priors_are_compared_by_fits_that_differ_in_them_alone(monkeypatch: Any) -> None:
-    inner = Recorder(lambda call: made(POSTERIOR, model=call.model))
+    inner = Recorder(lambda call: made(closed_form(), model=call.model))
     monkeypatch.setattr(validation_choice, "fit", inner)
     priors = {"a": Normal(1.0), "b": Normal(0.1), "c": lamu.priors.Laplace(1.0)}
     found = lamu.prior_sensitivity(MODEL, DATA, priors, x=X[:3], algorithm=IVON)
@@ -551,8 +556,8 @@ def test_predictions_under_several_priors_have_the_offsets_of_their_rows(monkeyp
     asked: list[Any] = []
     pred = SimpleNamespace(mean=np.zeros(3), std=np.ones(3))
     predict = lambda self, x, offset=None: asked.append((x, offset)) or pred
-    monkeypatch.setattr(validation_choice, "fit", Recorder(lambda call: made(POSTERIOR, model=call.model)))
-    monkeypatch.setattr(type(POSTERIOR), "predict", predict)
+    monkeypatch.setattr(validation_choice, "fit", Recorder(lambda call: made(closed_form(), model=call.model)))
+    monkeypatch.setattr(type(closed_form()), "predict", predict)
     rows, offset, other = {"x": X, "y": Y, "offset": np.arange(len(X)) / 7}, np.arange(len(X)) / 7, np.arange(3.0)
     two = {"one": Normal(1.0), "two": Normal(2.0)}
     lamu.prior_sensitivity(MODEL, rows, two, algorithm=IVON)
@@ -567,7 +572,7 @@ def test_predictions_under_several_priors_have_the_offsets_of_their_rows(monkeyp
 
 
 def test_regression_hands_on_prior_likelihood_algorithm_and_seed(monkeypatch: Any) -> None:
-    inner = Recorder(lambda call: made(POSTERIOR))
+    inner = Recorder(lambda call: made(closed_form()))
     monkeypatch.setattr(one_layer, "fit", inner)
     nuts = lamu.mcmc.nuts()
     lamu.regression(X, Y, Gaussian(0.3), prior=Normal(0.7), algorithm=nuts, seed=13)
@@ -644,8 +649,8 @@ def test_the_likelihood_is_chosen_by_rows_with_their_own_targets(monkeypatch: An
 
 def test_stacking_weighs_rows_and_gives_them_their_offset() -> None:
     """Weights and offsets by hand: a weight of two is the row written twice."""
-    members = [replace(POSTERIOR, model=replace(MODEL, likelihood=Gaussian(scale))) for scale in (0.4, 3.0)]
-    counts = np.where(np.abs(Y - np.asarray(POSTERIOR.predict(X, offset=OFFSET).mean)) > 1.0, 3, 1)
+    members = [replace(closed_form(), model=replace(MODEL, likelihood=Gaussian(scale))) for scale in (0.4, 3.0)]
+    counts = np.where(np.abs(Y - np.asarray(closed_form().predict(X, offset=OFFSET).mean)) > 1.0, 3, 1)
     every = np.repeat(np.arange(N), counts)
     found = lamu.composition.stack(members, X, Y, weight=counts, offset=OFFSET)
     repeated = lamu.composition.stack(members, X[every], Y[every], offset=OFFSET[every])
@@ -665,7 +670,7 @@ def test_temperature_scaling_weighs_rows() -> None:
     every = np.repeat(np.arange(N), counts)
     classes = lamu.Model(Linear(), lamu.likelihoods.Bernoulli(), Normal(1.0))
     for posterior, y in (
-        (POSTERIOR, Y),
+        (closed_form(), Y),
         (lamu.fit(classes, (X, NUMBER % 2), lamu.algorithms.adam(0.1), epochs=3).posterior, (NUMBER % 3 == 0) * 1),
     ):
         scaled = lambda rows, weight, posterior=posterior, y=y: float(
@@ -691,7 +696,7 @@ def test_likelihoods_are_compared_with_weights_and_offsets_of_rows() -> None:
 
 def test_evidence_at_draws_counts_weights_and_offsets() -> None:
     """Of an exact posterior the bound is the evidence at every draw, weights and offsets in it."""
-    posterior = POSTERIOR
+    posterior = closed_form()
     found = lamu.scores.elbo(posterior, DATA, samples=4)
     design = np.column_stack([X, np.ones(N)])
     # A weight is a power of the density: a normal of precision w / σ², and what that leaves of its constant.

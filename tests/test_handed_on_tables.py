@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -285,7 +286,11 @@ UNITS = Encoding("y", "regression", (), ("a", "b"))
 BATCH = {"x": X, "y": NUMBER.copy()}
 MODEL = lamu.Model(Linear(), Gaussian(0.5), LearnedNormal(0.5))
 IVON = lamu.algorithms.ivon()
-POINT = lamu.fit(lamu.Model(Linear(), Gaussian(0.5), Normal(1.0)), BATCH, lamu.algorithms.conjugate())
+
+
+@cache
+def learned_once() -> lamu.Fit:
+    return lamu.fit(lamu.Model(Linear(), Gaussian(0.5), Normal(1.0)), BATCH, lamu.algorithms.conjugate())
 
 
 class Recorder:
@@ -302,7 +307,7 @@ class Recorder:
 
 def test_the_command_line_hands_a_table_all_that_it_knows(monkeypatch: Any) -> None:
     answer = lamu.StackedFit(
-        POINT.posterior, {"linear": 0.7, "network": 0.3}, {"linear": 1.0, "network": 2.0}, 0.9, 4, 30
+        learned_once().posterior, {"linear": 0.7, "network": 0.3}, {"linear": 1.0, "network": 2.0}, 0.9, 4, 30
     )
     recorder = Recorder(answer)
     monkeypatch.setattr(learning, "fit_table", recorder)
@@ -317,7 +322,7 @@ def test_the_command_line_hands_a_table_all_that_it_knows(monkeypatch: Any) -> N
     expected = {"levels": encoding.cardinalities, "folds": 4, "seed": 17}
     assert options == expected | {"progress": False, "resume": True, "checkpoint": "place"}
     assert encoding.cardinalities[1] == 2
-    assert learned.posterior is POINT.posterior
+    assert learned.posterior is learned_once().posterior
     assert (learned.candidates, learned.steps) == (answer.weights, 30)
     assert learned.candidates_nll == answer.nll
     assert "0.70 linear (1.000), 0.30 network (2.000)" in str(learned.told)
@@ -326,7 +331,8 @@ def test_the_command_line_hands_a_table_all_that_it_knows(monkeypatch: Any) -> N
 
 @pytest.mark.parametrize("asked", [None, 0.3])
 def test_runs_over_folds_are_at_the_temperature_that_was_asked(asked: float | None, monkeypatch: Any) -> None:
-    answer = SimpleNamespace(posterior=POINT.posterior, fits=(POINT, POINT), scales={0.5: 1.0})
+    once = learned_once()
+    answer = SimpleNamespace(posterior=once.posterior, fits=(once, once), scales={0.5: 1.0})
     recorder = Recorder(answer)
     monkeypatch.setattr(learning, "fit_folds", recorder)
     loop = {"batch_size": 9, "epochs": 4, "stop": 2}
@@ -339,7 +345,7 @@ def test_runs_over_folds_are_at_the_temperature_that_was_asked(asked: float | No
     expected = {"folds": 3, "seed": 23, "temperature": asked or 1.0, "batch_size": 9, "epochs": 5, "stop": 2}
     assert options == expected | {"checkpoint": "place"}
     assert learned.temperature == (asked or 1.0)
-    assert (learned.scales, learned.posterior) == ({0.5: 1.0}, POINT.posterior)
+    assert (learned.scales, learned.posterior) == ({0.5: 1.0}, learned_once().posterior)
     assert len(learned.histories) == 2
 
 
@@ -347,8 +353,8 @@ def test_runs_over_folds_are_at_the_temperature_that_was_asked(asked: float | No
 def test_a_single_run_is_at_the_temperature_that_rows_chose(asked: float | None, monkeypatch: Any) -> None:
     tried = {1.0: 2.0, 0.03: 1.5}
     chosen = 0.03 if asked is None else asked
-    posterior = replace(POINT.posterior, temperature=chosen)
-    answer = SimpleNamespace(posterior=posterior, fit=POINT, scales={0.5: 1.0, 1.0: 0.8}, temperatures=tried)
+    posterior = replace(learned_once().posterior, temperature=chosen)
+    answer = SimpleNamespace(posterior=posterior, fit=learned_once(), scales={0.5: 1.0, 1.0: 0.8}, temperatures=tried)
     choose, recorder = Recorder(answer), Recorder(answer)
     monkeypatch.setattr(learning, "fit_temperature", choose)
     monkeypatch.setattr(learning, "fit_prior_scale", recorder)

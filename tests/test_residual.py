@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import jax
@@ -17,8 +18,12 @@ from tests.for_each import for_each
 rng = np.random.default_rng(0)
 IMAGES = jnp.asarray(rng.normal(size=(3, 8, 8, 3)))
 NETWORK = ResNet(depth=8, width=2)
-PARAMS, STATE = NETWORK.init(jax.random.key(0), IMAGES, 4)
-PARAMS = jax.tree.map(lambda leaf: leaf + 0.1, PARAMS)
+
+
+@cache
+def started() -> tuple[Any, Any]:
+    params, state = NETWORK.init(jax.random.key(0), IMAGES, 4)
+    return jax.tree.map(lambda leaf: leaf + 0.1, params), state
 
 
 def plain(images: jax.Array, kernel: jax.Array, stride: int = 1) -> jax.Array:
@@ -52,9 +57,10 @@ def test_strided_patches_are_the_compilers_convolution(size: int, kernel: int) -
 
 @pytest.mark.stress
 def test_a_residual_network_is_its_layers() -> None:
-    assert STATE == {}
-    found = NETWORK.apply(PARAMS, STATE, IMAGES, None, True)[0]
-    np.testing.assert_allclose(found, written_out(PARAMS, IMAGES), atol=1e-10)
+    params, state = started()
+    assert state == {}
+    found = NETWORK.apply(params, state, IMAGES, None, True)[0]
+    np.testing.assert_allclose(found, written_out(params, IMAGES), atol=1e-10)
     grey, _ = NETWORK.init(jax.random.key(0), IMAGES[..., 0], 4)
     one, other = (NETWORK.apply(grey, {}, x, None, False)[0] for x in (IMAGES[..., 0], IMAGES[..., :1]))
     np.testing.assert_array_equal(one, other)
@@ -68,8 +74,9 @@ def test_the_depth_counts_layers() -> None:
 
 
 def test_rows_do_not_meet_in_filter_responses() -> None:
-    together = NETWORK.apply(PARAMS, STATE, IMAGES, None, True)[0]
-    alone = NETWORK.apply(PARAMS, STATE, IMAGES[1:2], None, True)[0]
+    params, state = started()
+    together = NETWORK.apply(params, state, IMAGES, None, True)[0]
+    alone = NETWORK.apply(params, state, IMAGES[1:2], None, True)[0]
     np.testing.assert_allclose(alone, together[1:2], rtol=1e-10)
 
 

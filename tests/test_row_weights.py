@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,7 +30,11 @@ Y = 10.0 + X @ [2.0, -0.3] + 0.5 * RANDOM.normal(size=40)
 WEIGHT = RANDOM.integers(1, 4, 40).astype(float)
 CONJUGATE = lamu.algorithms.conjugate()
 MODEL = lamu.Model(lamu.networks.Linear(), Gaussian(0.5), Normal(2.0)).standardised(X, Y)
-POSTERIOR = lamu.fit(MODEL, (X, Y), CONJUGATE).posterior
+
+
+@cache
+def closed_form() -> lamu.Posterior:
+    return lamu.fit(MODEL, (X, Y), CONJUGATE).posterior
 
 
 def said(run: Any) -> list[str]:
@@ -52,7 +57,7 @@ class Recorder:
         self.given, self.options = given, options
         if self.ends:
             raise InterruptedError
-        return SimpleNamespace(posterior=POSTERIOR)
+        return SimpleNamespace(posterior=closed_form())
 
 
 # ------------------------------------------------------------------------------------------------------------- scale
@@ -101,7 +106,7 @@ LINEAR = {"network": lamu.networks.Linear(), "likelihood": Gaussian(0.5), "prior
 def test_estimators_say_it_once_of_the_rows_as_they_came(options: dict[str, Any], monkeypatch: Any) -> None:
     def table(*_: Any, weight: Any, **options: Any) -> Any:
         warn_of_scale(weight)
-        return SimpleNamespace(posterior=POSTERIOR)
+        return SimpleNamespace(posterior=closed_form())
 
     monkeypatch.setattr(estimators, "fit_table", table)
     # Forty rows of which twenty are written again: merged they would be twenty of a sum above two each.
@@ -196,7 +201,7 @@ def test_every_option_of_an_estimator_reaches_the_fit_with_all_weights(
     assert model.prior == option.get("prior", LearnedNormal(0.5))
     network = option.get("network", lamu.networks.MLP((64, 64)))
     assert model.network.base == network
-    assert found.posterior_ is POSTERIOR
+    assert found.posterior_ is closed_form()
     # Columns and target are standardised by the rows that were given, not by the distinct ones.
     every = np.repeat(np.arange(40), WEIGHT.astype(int))
     np.testing.assert_allclose(model.network.shift, X[every].mean(axis=0), rtol=1e-12)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import jax
@@ -183,7 +184,11 @@ def test_a_sampler_reports_the_rows_set_aside_and_chooses_nothing():
         lamu.fit(model, rows, sampler, validation=0.25, stop=3)
 
 
-TRAINED = LINEAR.starting_at(lamu.fit(LINEAR, (X[:30], Y[:30]), lamu.algorithms.conjugate()).posterior.mean)
+@cache
+def trained() -> lamu.Model:
+    return LINEAR.starting_at(lamu.fit(LINEAR, (X[:30], Y[:30]), lamu.algorithms.conjugate()).posterior.mean)
+
+
 WIDE = lamu.algorithms.von(1e-3)
 HOT: dict[str, Any] = {"steps": 40, "temperature": 300.0}  # wider than the posterior, about the same mean
 
@@ -199,7 +204,7 @@ def test_a_belief_that_predicts_worse_than_its_mean_is_told_with_the_figures() -
     """The figures are those of predictions by hand, of rows that count twice or not at all."""
     weight = np.repeat([1.0, 2.0, 0.0], 10)
     held = {"x": X[30:], "y": Y[30:], "weight": weight}
-    found, [text] = _told(TRAINED, WIDE, validation=held, **HOT)
+    found, [text] = _told(trained(), WIDE, validation=held, **HOT)
     theta, pred = found.posterior.mean["network"]["layers"][0], found.posterior.predict(X[30:])
     mean = X[30:] @ np.asarray(theta["kernel"]) + np.asarray(theta["bias"])
     of_mean = 0.5 * ((Y[30:] - mean[:, 0]) / 0.5) ** 2 + np.log(0.5) + 0.5 * np.log(2 * np.pi)
@@ -223,7 +228,7 @@ def test_a_belief_that_predicts_worse_than_its_mean_is_told_with_the_figures() -
     ],
 )
 def test_of_no_other_belief_it_is_told(algorithm: Any, options: dict[str, Any]) -> None:
-    assert _told(TRAINED if algorithm is WIDE else LINEAR, algorithm, **options)[1] == []
+    assert _told(trained() if algorithm is WIDE else LINEAR, algorithm, **options)[1] == []
 
 
 def test_what_to_do_is_a_longer_run_else_the_temperature_for_classes_and_the_scale_for_numbers() -> None:
@@ -237,9 +242,9 @@ def test_what_to_do_is_a_longer_run_else_the_temperature_for_classes_and_the_sca
 
 
 def test_a_search_of_the_scale_does_not_tell_it_of_runs_that_compare() -> None:
-    model = replace(TRAINED, prior=lamu.priors.LearnedNormal())
+    model = replace(trained(), prior=lamu.priors.LearnedNormal())
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         lamu.fit_prior_scale(model, (X, Y), WIDE, validation=0.5, **HOT)
-        lamu.fit_folds(TRAINED, (X, Y), WIDE, folds=2, **HOT)
+        lamu.fit_folds(trained(), (X, Y), WIDE, folds=2, **HOT)
     assert not [each for each in said if each.category is lamu.WorseThanMean]

@@ -14,7 +14,7 @@ import itertools
 import json
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -129,6 +129,13 @@ class Problem:
 
     def objective(self, **changes: Any) -> Objective:
         return Objective(**{"model": self.model, "data_size": float(len(self.x)), **changes})
+
+
+class Program(Problem):
+    """A problem whose model is read when a law first needs it: to read a program runs a hundred small ones."""
+
+    def objective(self, **changes: Any) -> Objective:
+        return super().objective(**{"model": self.model(), **changes})
 
 
 def problem(network: Any, likelihood: Any, features: int, dtype: Any, classes: int = 0, prior: float = 1.0) -> Problem:
@@ -251,8 +258,8 @@ def with_precision(x: Any, y: Any) -> None:
 
 
 answers = {"x": np.random.default_rng(1).normal(size=N).astype(np.float32), "y": (np.arange(N) % 2).astype(np.float32)}
-program = Problem(
-    lamu.from_numpyro(with_precision, answers, rows="rows"),
+program = Program(
+    cache(lambda: lamu.from_numpyro(with_precision, answers, rows="rows")),
     np.zeros((N, 0), np.float32),
     answers,
 )
