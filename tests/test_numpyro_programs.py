@@ -215,6 +215,11 @@ def counted(y: Any) -> None:
         sample("y", dist.Normal(1.0 * n, 1.0), obs=y)
 
 
+def counted_partly(y: Any) -> None:
+    rate = sample("rate", dist.Gamma(2.0, 1.0))
+    sample("y", dist.Poisson(rate), obs=y, obs_mask=y > 2)
+
+
 def weighed(y: Any, weight: Any) -> None:
     mu = sample("mu", dist.Normal(0.0, 1.0))
     with plate("rows", len(y)):
@@ -235,6 +240,7 @@ def weighed(y: Any, weight: Any) -> None:
         (regression, DATA, "row", "did you mean 'rows'"),
         (moving, {}, None, "the support of 'x' depends on other sites"),
         (mean_of_rows, {"y": DATA["y"]}, "rows", "depends on the other rows"),
+        (counted_partly, {"y": np.arange(8)}, None, "'y_unobserved' of discrete values, .*leave obs_mask out"),
         (counted, {"y": DATA["y"]}, "rows", "'n' is a Poisson, whose values cannot be listed"),
         (mixture, {"y": DATA["y"]}, None, "give rows='rows'"),
         (schools, {}, "j", "latent 'theta' of its own"),
@@ -367,6 +373,11 @@ def takes_a_part_of_a_part(y: Any) -> None:
         sample("y", dist.Normal(mu, 1.0), obs=y)
 
 
+def learns_a_point(y: Any) -> None:
+    s = numpyro.param("s", 1.0, constraint=dist.constraints.positive)
+    sample("y", dist.Normal(sample("mu", dist.Normal(0.0, 1.0)), s), obs=y)
+
+
 def draws_noise(y: Any) -> None:
     mu = sample("mu", dist.Normal(0.0, 1.0))
     noise = jax.random.normal(numpyro.prng_key(), y.shape)
@@ -377,6 +388,7 @@ def draws_noise(y: Any) -> None:
     ("program", "said"),
     [
         (takes_a_part_of_a_part, "fails on all 40 members of the plate 'rows', of which it takes subsample_size=4"),
+        (learns_a_point, r"param\('s', ...\) is learned by NumPyro's SVI alone, .*sample it from a prior"),
         (draws_noise, "the density of the site 'y' is random: .*make the draw a site, or draw before"),
     ],
     ids=lambda part: getattr(part, "__name__", ""),
@@ -384,3 +396,25 @@ def draws_noise(y: Any) -> None:
 def test_what_would_be_frozen_at_one_draw_is_refused(program: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         lamu.from_numpyro(program, {"y": np.zeros(4, np.float32)})
+
+
+def test_a_point_that_is_given_is_no_parameter() -> None:
+    given = numpyro.handlers.substitute(learns_a_point, data={"s": np.float32(2.0)})
+    target = lamu.from_numpyro(given, {"y": np.zeros(4, np.float32)})
+    found = float(target.joint.terms(target.constants, {"mu": 0.5}, 1)[0]["y"])
+    assert found == pytest.approx(4 * float(dist.Normal(0.5, 2.0).log_prob(0.0)), rel=1e-5)
+
+
+def test_what_obs_mask_leaves_out_has_a_density() -> None:
+    y, seen = np.array([1.0, 2.0, 0.0, 4.0], np.float32), np.array([True, True, False, True])
+
+    def partly(y: Any, seen: Any) -> None:
+        mu = sample("mu", dist.Normal(0.0, 2.0))
+        with plate("rows", len(y)):
+            sample("y", dist.Normal(mu, 1.0), obs=y, obs_mask=seen)
+
+    # NumPyro gives the entries that were observed a latent without a density: it walked away to 8.5e5 under `nuts`.
+    target = lamu.from_numpyro(partly, {"y": y, "seen": seen})
+    belief = lamu.fit(target, None, lamu.algorithms.vmp()).posterior
+    np.testing.assert_allclose(belief.mean["network"]["mu"], 7.0 / 3.25, rtol=1e-4)  # of the three that are seen
+    np.testing.assert_allclose(belief.mean["network"]["y_unobserved"], np.full(4, 7.0 / 3.25), rtol=1e-4)

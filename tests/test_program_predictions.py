@@ -412,6 +412,20 @@ def test_vectors_that_checkify_does_not_know_are_predicted() -> None:
     np.testing.assert_allclose(pred.mean.sum(1), 6.0, rtol=1e-5)
 
 
+def test_each_row_has_a_number_of_trials_of_its_own() -> None:
+    def shares(trials, y):
+        p = sample("p", dist.Dirichlet(jnp.ones(3)))
+        with plate("rows", len(trials)):
+            sample("y", dist.Multinomial(trials, p, total_count_max=9), obs=y)
+
+    data = {"trials": np.array([6, 4]), "y": np.array([[1, 2, 3], [0, 0, 4]])}
+    pred = posterior_of(shares, data, "rows").predict({"trials": np.array([9, 2, 1])})
+    np.testing.assert_allclose(pred.mean.sum(1), [9.0, 2.0, 1.0], rtol=1e-5)
+    drawn = np.asarray(pred.draws["y"])
+    assert (drawn.sum(-1) == np.array([9, 2, 1])).all()
+    np.testing.assert_allclose(pred.std, drawn.std(0), atol=0.5)
+
+
 def test_a_group_that_was_not_fitted_is_refused_and_a_series_is_an_array() -> None:
     """JAX takes the last member in the place of one that is not there, so that the answer was that of another group."""
     data = {"group": GROUP, "y": Y, "counts": COUNTS}

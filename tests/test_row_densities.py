@@ -230,9 +230,13 @@ def test_missing_entries_of_a_row_have_a_density_where_a_draw_has_none() -> None
     )
     y = jnp.zeros((3, 1))
     expected = np.log(np.nansum(np.exp(norm.logpdf(f[..., 0, 0])), axis=0) / 8)
-    for ask in (part.log_prob, by_programs(part).log_prob, lambda y: DrawnRows({"y": part}).log_prob({"y": y})):
+    rows = DrawnRows({"known": y, "y": part})  # the one variable with missing entries needs no name
+    for ask in (part.log_prob, by_programs(part).log_prob, rows.log_prob, lambda y: rows.log_prob({"y": y})):
         with pytest.warns(lamu.scores.UnreliableWeights, match=r"^1 of 8 draws .* at 1 of 3 rows"):
             np.testing.assert_allclose(ask(y), expected, rtol=1e-6)
+    assert np.all(np.asarray(rows.cdf(y)["known"]) == 1.0)
+    with pytest.raises(TypeError, match=r"x and y are missing; give them by name, as in \{'x': ...\}"):
+        DrawnRows({"x": part, "y": part}).log_prob(y)
 
 
 def of_draws(model: Any, network: Any) -> Any:

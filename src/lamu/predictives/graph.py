@@ -247,13 +247,14 @@ class DrawnRows(Predictive):
 
     def log_prob(self, y: Targets) -> Array:
         # Returns the log density of all that is missing in each row together, given the rest, `[N]` in nats.
-        parts = {name: part for name, part in self.variables.items() if isinstance(part, DrawnVariable)}
+        y, parts = self._named(y), {n: part for n, part in self.variables.items() if isinstance(part, DrawnVariable)}
         by_draw = jnp.asarray(sum(part.by_draw(y[name]) for name, part in parts.items()))
         average = logsumexp(by_draw, axis=0) - jnp.log(jnp.asarray(float(len(by_draw)), by_draw.dtype))
         return sound_average(average, lambda: by_draw)
 
     def cdf(self, y: Targets) -> Targets:
         # Returns P(Y ≤ y) of every missing entry by name; of variables that are observed whether it is at most y.
+        y = {**self.variables, **self._named(y)}
         step = lambda name, value: jnp.asarray(jnp.asarray(value) <= jnp.asarray(y[name]), jnp.result_type(float))
         return {
             name: part.cdf(y[name]) if isinstance(part, DrawnVariable) else step(name, part)
@@ -264,6 +265,13 @@ class DrawnRows(Predictive):
         # Returns n draws by name; variables of a row come of the same draw of its latents.
         repeated = lambda value: jnp.broadcast_to(jnp.asarray(value), (n, *jnp.shape(value)))
         return self._asked(lambda part: part.sample(jax.random.clone(key), n, first), repeated)
+
+    def _named(self, y: Targets) -> Any:
+        """Returns targets by name, where an array is the only variable with missing entries."""
+        missing = [name for name, part in self.variables.items() if isinstance(part, DrawnVariable)]
+        if not isinstance(y, Mapping) and len(missing) != 1:
+            raise TypeError(f"{' and '.join(missing)} are missing; give them by name, as in {{{missing[0]!r}: ...}}")
+        return y if isinstance(y, Mapping) else {missing[0]: y}
 
     def _asked(self, question: Callable[[DrawnVariable], object], given: Callable[[Any], object]) -> dict[str, Any]:
         return {

@@ -292,8 +292,9 @@ class LogJoint:
         shared: dict[str, Array] = {}
         in_rows: dict[str, Array] = {}
         with lenient():
-            for name, site in traced(self.program, arguments, values, plate).items():
-                term = site["fn"].log_prob(site["value"])
+            sites = traced(self.program, arguments, values, plate)
+            for name, site in sites.items():
+                term = _law(name, site, sites).log_prob(site["value"])
                 dim = row_axis(site, self.plate)
                 scale = 1.0 if site["scale"] is None else site["scale"]
                 if dim is None:
@@ -302,6 +303,15 @@ class LogJoint:
                     own = jnp.moveaxis(scale * (rows / plate.size) * term, dim, 0)
                     in_rows[name] = jnp.sum(own.reshape(rows, -1), axis=1)
         return shared, in_rows
+
+
+def _law(name: str, site: Mapping[str, Any], sites: Mapping[str, Any]) -> Any:
+    """Returns the distribution of a site."""
+    # `obs_mask` makes latents of all entries and masks those that were observed, on which nothing depends: without a
+    # density they would be improper, so they keep their distribution, which integrates to one.
+    law = site["fn"]
+    imputed = name.endswith("_unobserved") and f"{name.removesuffix('_unobserved')}_observed" in sites
+    return law.base_dist if imputed and isinstance(law, MaskedDistribution) else law
 
 
 def row_axis(site: Mapping[str, Any], plate: str | None) -> int | None:

@@ -86,6 +86,7 @@ def from_numpyro(program: Callable[..., Any], data: Mapping[str, Any], rows: str
     arguments = _arguments(program, data)
     _require_numbers(arguments)
     all_sites = _traced_whole(program, arguments, rows)
+    _require_no_params(program, arguments, rows)
     _require_plate(all_sites, rows)
     _require_no_randomness(program, arguments, all_sites, rows)
     count = _count(all_sites, rows)
@@ -163,6 +164,17 @@ def _traced_whole(program: Callable[..., Any], arguments: Mapping[str, Any], row
         ) from error
 
 
+def _require_no_params(program: Callable[..., Any], arguments: Mapping[str, Any], rows: str | None) -> None:
+    """Raises a ValueError for `numpyro.param`, which no log density has: it would stay at its initial value."""
+    for name, site in traced(program, arguments, {}, _Seen(rows), types=("param",)).items():
+        if not site["args"] or site["value"] is site["args"][0]:  # other values are those of handlers.substitute
+            raise ValueError(
+                f"numpyro.param({name!r}, ...) is learned by NumPyro's SVI alone, and a log density would hold it at its "
+                "initial value; sample it from a prior, as by numpyro.sample, or from dist.ImproperUniform for a flat "
+                "one (networks: random_flax_module in the place of flax_module), or fix it by handlers.substitute"
+            )
+
+
 def _require_no_randomness(
     program: Callable[..., Any], arguments: Mapping[str, Any], all_sites: Mapping[str, Any], rows: str | None
 ) -> None:
@@ -226,6 +238,11 @@ def _discrete(site: Mapping[str, Any]) -> bool:
 def _values(name: str, site: Mapping[str, Any], rows: str | None) -> tuple[int, ...]:
     """Returns the values of a latent category that can be summed out."""
     shape, plates = jnp.shape(site["value"]), [frame.name for frame in site["cond_indep_stack"]]
+    if name.endswith("_unobserved"):
+        raise ValueError(
+            f"obs_mask makes a latent {name!r} of discrete values, which cannot be summed out one by one; leave obs_mask "
+            "out, and observe by numpyro.sample(..., obs=...) under handlers.mask(mask=observed)"
+        )
     if not site["fn"].has_enumerate_support:
         raise ValueError(
             f"the latent site {name!r} is a {_kind(site['fn'])}, whose values cannot be listed and summed out; "

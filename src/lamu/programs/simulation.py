@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr
 from jax.interpreters import partial_eval
 from numpyro import handlers
@@ -59,6 +60,25 @@ class ProgramQuery:
         return {**self.arrays, **dict(self.fixed)}
 
 
+@record
+class Moments:
+    """The moments of a distribution that cannot leave a compiled function."""
+
+    # NumPyro keeps the number of trials of a multinomial, and the neighbours of a CAR, outside of the pytree's leaves.
+
+    mean: Any
+    variance: Any
+    event_shape: tuple[int, ...] = static()
+    support: Any = static(default=None)
+
+
+def _has_array_aux(structure: Any) -> bool:
+    own = structure.node_data()
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(own and own[1])) or any(
+        map(_has_array_aux, structure.children())
+    )
+
+
 class _Drawn:
     """A function for NumPyro's `substitute` that samples sites instead of using observed values, also in `scan`."""
 
@@ -96,7 +116,11 @@ def simulated(joint: LogJoint, query: ProgramQuery, theta: Params, keys: Any) ->
         sites = _run(joint, query, values, key)
         draws: Params = {name: (sites[name]["value"], None) for name in query.derived}
         for name in (*query.asked, *query.redrawn):
-            draws[name] = (sites[name]["value"], sites[name]["fn"])
+            law = sites[name]["fn"]
+            if _has_array_aux(jax.tree.structure(law)):
+                with lenient():
+                    law = Moments(law.mean, law.variance, law.event_shape)
+            draws[name] = (sites[name]["value"], law)
         return jax.tree.map(jnp.asarray, draws)
 
     return jax.lax.map(one, (theta, keys))
