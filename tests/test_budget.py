@@ -20,19 +20,19 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_561, 74_000),
+    "lines": (101_645, 74_000),
     "files": (370, 330),
-    "lines of code": (49_903, 36_000),
-    "lines of code, core": (33_365, 25_000),
-    "lines of code, graphs": (7_842, 6_000),
+    "lines of code": (49_958, 36_000),
+    "lines of code, core": (33_371, 25_000),
+    "lines of code, graphs": (7_891, 6_000),
     "lines of code, tables": (8_696, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.488, 0.5),
     "import lines a line of code": (0.171, 0.15),
-    "`Any` a thousand lines of code": (39.5, 40),
+    "`Any` a thousand lines of code": (39.7, 40),
     "`isinstance` a thousand lines of code": (25.0, 14),
     "abstract bases": (44, 30),
-    "names of classes in two files": (21, 0),
+    "names of classes in two files": (22, 0),
 }
 SLACK = 0.02  # A figure this far below its ceiling takes the ceiling down: otherwise it would rise again unseen.
 

@@ -281,6 +281,16 @@ def test_categories_of_new_rows_are_drawn() -> None:
     assert set(np.unique(pred.draws["z"])) == {0, 1}
 
 
+def test_densities_of_new_rows_sum_over_their_categories() -> None:
+    """Categories were drawn, so that a row which a rare one explains had a density of any size."""
+    posterior, rows = posterior_of(two, {"y": Y}, "rows"), {"y": np.array([-3.0, 0.0, 8.0])}
+    theta = posterior.predict(3, samples=DRAWS).theta
+    share, mean = np.asarray(theta["share"])[:, None], np.asarray(theta["mean"])
+    each = [stats.norm.pdf(rows["y"], mean[:, [k]]) for k in range(2)]
+    due = np.log(np.mean((1.0 - share) * each[0] + share * each[1], axis=0))
+    np.testing.assert_allclose(posterior.predict(3, samples=DRAWS).log_prob(rows["y"]), due, rtol=1e-4)
+
+
 def test_new_members_of_a_plate_are_drawn_given_what_all_share() -> None:
     posterior = posterior_of(schools, {"sigma": np.full(12, 2.0), "y": Y}, None)
     same = posterior.predict({})
@@ -307,6 +317,25 @@ def test_members_that_a_number_adds_leave_the_known_ones_what_they_are() -> None
     assert np.isfinite(pred.log_prob(np.array([-1.0, 0.0, 4.0, 1.0, 1.0]))).all()
     with pytest.raises(ValueError, match=r"'level' has the shape \(3,\) in the fit and \(2,\) .* the first are those"):
         posterior.predict({"group": np.arange(2), "size": 2})
+
+
+def test_an_array_that_begins_with_that_of_the_fit_adds_members() -> None:
+    """Classes of schools, and one class more: those of the fit were drawn anew, with 1.26 for a deviation of 1.10."""
+
+    def classes(pupil, school, y):
+        with plate("schools", 2):
+            level = sample("level", dist.Normal(0.0, 1.0))
+        with plate("classes", len(school)):
+            own = sample("own", dist.Normal(level[school], 0.5))
+        with plate("rows", len(pupil)):
+            sample("y", dist.Normal(own[pupil], 1.0), obs=y)
+
+    posterior = posterior_of(classes, {"pupil": GROUP, "school": np.array([0, 1, 1]), "y": Y}, "rows")
+    pred = posterior.predict({"pupil": np.arange(4), "school": np.array([0, 1, 1, 0])})
+    assert (pred.query.redrawn, pred.query.extended) == ((), ("own",))
+    np.testing.assert_array_equal(pred.sites["own"].values[:, :3], pred.theta["own"])
+    others = posterior.predict({"pupil": np.arange(4), "school": np.array([1, 1, 1, 0])})
+    assert (others.query.redrawn, others.query.extended) == (("own",), ())
 
 
 def test_a_series_goes_on() -> None:

@@ -169,8 +169,8 @@ def _require_no_params(program: Callable[..., Any], arguments: Mapping[str, Any]
     for name, site in traced(program, arguments, {}, _Seen(rows), types=("param",)).items():
         if not site["args"] or site["value"] is site["args"][0]:  # other values are those of handlers.substitute
             raise ValueError(
-                f"numpyro.param({name!r}, ...) is learned by NumPyro's SVI alone, and a log density would hold it at its "
-                "initial value; sample it from a prior, as by numpyro.sample, or from dist.ImproperUniform for a flat "
+                f"numpyro.param({name!r}, ...) is learned by NumPyro's SVI alone, and a log density would hold it at "
+                "its initial value; sample it from a prior, or from dist.ImproperUniform for a flat "
                 "one (networks: random_flax_module in the place of flax_module), or fix it by handlers.substitute"
             )
 
@@ -240,8 +240,8 @@ def _values(name: str, site: Mapping[str, Any], rows: str | None) -> tuple[int, 
     shape, plates = jnp.shape(site["value"]), [frame.name for frame in site["cond_indep_stack"]]
     if name.endswith("_unobserved"):
         raise ValueError(
-            f"obs_mask makes a latent {name!r} of discrete values, which cannot be summed out one by one; leave obs_mask "
-            "out, and observe by numpyro.sample(..., obs=...) under handlers.mask(mask=observed)"
+            f"obs_mask makes a latent {name!r} of discrete values, which cannot be summed out one by one; leave "
+            "obs_mask out, and observe by numpyro.sample(..., obs=...) under handlers.mask(mask=observed)"
         )
     if not site["fn"].has_enumerate_support:
         raise ValueError(

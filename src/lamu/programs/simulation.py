@@ -14,6 +14,7 @@ import numpyro
 from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr
 from jax.interpreters import partial_eval
+from jax.scipy.special import logsumexp
 from numpyro import handlers
 from numpyro.distributions import ImproperUniform, Unit
 
@@ -128,18 +129,33 @@ def simulated(joint: LogJoint, query: ProgramQuery, theta: Params, keys: Any) ->
 
 @jax.jit
 def log_densities(joint: LogJoint, query: ProgramQuery, theta: Params, keys: Any, values: Any) -> dict[str, Array]:
-    """Returns the log density of given values of sites, `[draws, rows]` in nats; one row for sites without rows."""
+    """Returns log densities of given values, `[draws, rows]` in nats, by site, or together where categories are summed.
+
+    A site without rows has one.
+    """
+    # Categories of rows are summed out: a draw of them would miss those that are rare and explain the row.
+    summed = tuple(part for part in joint.categories if joint.plate is not None and part[0] not in values)
+    categories = tuple(name for name, _ in summed)
+    query = replace(query, redrawn=tuple(name for name in query.redrawn if name not in (*categories, *values)))
 
     def one(drawn: tuple[Params, Any]) -> dict[str, Array]:
-        sites = _run(joint, query, {**drawn[0], **values}, drawn[1], drawn=False)
-        log_probs = {}
-        with lenient():
-            for name in values:
+        def given(choice: Array) -> dict[str, Array]:
+            chosen = {name: jnp.full((query.rows,), choice[i]) for i, name in enumerate(categories)}
+            sites, log_probs = _run(joint, query, {**drawn[0], **values, **chosen}, drawn[1], drawn=False), {}
+            for name in (*values, *categories):
                 term = sites[name]["fn"].log_prob(sites[name]["value"])
                 axis = row_axis(sites[name], joint.plate)
                 term = jnp.moveaxis(jnp.atleast_1d(term), -term.ndim if axis is None and term.ndim else axis or 0, 0)
                 log_probs[name] = jnp.sum(term.reshape(len(term), -1), axis=1)
-        return log_probs
+            return log_probs
+
+        with lenient():
+            if not categories:
+                return given(jnp.zeros(0, int))
+            terms = jax.vmap(given)(replace(joint, categories=summed).choices)
+            shared = {name: term[0] for name, term in terms.items() if term.shape[1] != query.rows}
+            of_rows = jnp.asarray(sum(term for name, term in terms.items() if name not in shared))
+            return {**shared, "": logsumexp(of_rows, axis=0)}
 
     return jax.lax.map(one, (theta, keys))
 
@@ -175,6 +191,7 @@ def asked_of(model: SiteMessages, x: Inputs) -> ProgramQuery:
     numbers = {name: value for name, value in numbers.items() if name not in others}
     numbers |= model.given_rows.of({name: numbers[name] for name in model.given_rows.names if name in numbers})
     sizes = _sizes({name: np.shape(value) for name, value in given.items()} | blank, arrays)
+    anew = {name: np.shape(value) for name, value in given.items() if not _extends(value, arrays.get(name))} | blank
     shape_of = lambda name: blank.get(name) or _resized(model, name, arrays[name].shape, rows, sizes)
     places = {name: jnp.zeros(shape_of(name), arrays[name].dtype) for name in absent}
     parameters = inspect.signature(model.joint.program).parameters
@@ -191,7 +208,7 @@ def asked_of(model: SiteMessages, x: Inputs) -> ProgramQuery:
         except Exception as error:
             failure = error
             continue
-        query = _settled(model, query, sites, sources, sizes)
+        query = _settled(model, query, sites, sources, _sizes(anew, arrays))
         if has_whole_numbers(query.arrays):
             require_members(_outside(model.joint, query, model.theta), query.arrays)
         _require_blind(model.joint, query, model.theta, tuple(kept_values))
@@ -293,6 +310,14 @@ def _is_absent(value: Any) -> bool:
     return bool(_is_array(value) and np.issubdtype(value.dtype, np.floating) and value.size and np.isnan(value).all())
 
 
+def _extends(value: Any, fitted: Any) -> bool:
+    """Whether an array has the entries of the fit first, so that it adds members to those."""
+    # A constant array does not tell members apart, and says of none that it is one of the fit.
+    if not _is_array(value) or fitted is None or value.ndim != fitted.ndim or np.ptp(np.asarray(fitted)) == 0:
+        return False
+    return np.array_equal(np.asarray(value, fitted.dtype)[tuple(map(slice, fitted.shape))], fitted)
+
+
 def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray | jax.Array)
 
@@ -380,8 +405,8 @@ def _settled(
 
 
 def _goes_on(model: SiteMessages, name: str, site: Params, sizes: Mapping[int, int]) -> bool:
-    """Whether a number asks for more members of a plate with the fitted ones first; False for other members."""
-    # An array with one entry per member, such as the rows', belongs to other members.
+    """Whether a plate has more members with the fitted ones first; False for other members."""
+    # An array with one entry per member that does not begin with those of the fit, such as the rows', is of others.
     fitted = model.theta[name].shape
     grown = [(old, new) for old, new in zip(fitted, site["shape"], strict=True) if old != new]
     others = any(sizes.get(old) == new for old, new in grown)
