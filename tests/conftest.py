@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+from functools import partial
 from pathlib import Path
 
 from tests.type_checks import check_types_of
@@ -37,6 +38,23 @@ def share_the_compilers_context() -> None:
 
 
 share_the_compilers_context()
+
+
+def write_programs_briefly() -> None:
+    """Names no operation after its place in a program, and traces the generator of random numbers once a shape.
+
+    The programs are the same, and to write them takes a quarter less, a twentieth to a tenth of the time.
+    """
+    from jax._src.interpreters import mlir
+    from jax._src.lib.mlir import ir
+    from jax._src.random import threefry2x32 as threefry
+
+    mlir.source_info_to_location = lambda *_: ir.Location.unknown()
+    in_a_loop = jax.jit(partial(threefry._threefry2x32_lowering, use_rolled_loops=True), inline=True)
+    mlir.register_lowering(threefry.threefry2x32_p, mlir.lower_fun(in_a_loop), platform="cpu")
+
+
+write_programs_briefly()
 
 
 def look_for_reused_keys_where_keys_are() -> None:
