@@ -20,7 +20,7 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_645, 74_000),
+    "lines": (101_642, 74_000),
     "files": (370, 330),
     "lines of code": (49_958, 36_000),
     "lines of code, core": (33_371, 25_000),
@@ -32,7 +32,7 @@ BUDGETS = {  # the ceiling, and the goal
     "`Any` a thousand lines of code": (39.7, 40),
     "`isinstance` a thousand lines of code": (25.0, 14),
     "abstract bases": (44, 30),
-    "names of classes in two files": (22, 0),
+    "names of classes in two files": (21, 0),
 }
 SLACK = 0.02  # A figure this far below its ceiling takes the ceiling down: otherwise it would rise again unseen.
 

@@ -62,7 +62,7 @@ class ProgramQuery:
 
 
 @record
-class Moments:
+class MomentsOfLaw:
     """The moments of a distribution that cannot leave a compiled function."""
 
     # NumPyro keeps the number of trials of a multinomial, and the neighbours of a CAR, outside of the pytree's leaves.
@@ -120,7 +120,7 @@ def simulated(joint: LogJoint, query: ProgramQuery, theta: Params, keys: Any) ->
             law = sites[name]["fn"]
             if _has_array_aux(jax.tree.structure(law)):
                 with lenient():
-                    law = Moments(law.mean, law.variance, law.event_shape)
+                    law = MomentsOfLaw(law.mean, law.variance, law.event_shape)
             draws[name] = (sites[name]["value"], law)
         return jax.tree.map(jnp.asarray, draws)
 
@@ -129,10 +129,7 @@ def simulated(joint: LogJoint, query: ProgramQuery, theta: Params, keys: Any) ->
 
 @jax.jit
 def log_densities(joint: LogJoint, query: ProgramQuery, theta: Params, keys: Any, values: Any) -> dict[str, Array]:
-    """Returns log densities of given values, `[draws, rows]` in nats, by site, or together where categories are summed.
-
-    A site without rows has one.
-    """
+    """Returns log densities of given values, `[draws, rows]` in nats; a site without rows has one row."""
     # Categories of rows are summed out: a draw of them would miss those that are rare and explain the row.
     summed = tuple(part for part in joint.categories if joint.plate is not None and part[0] not in values)
     categories = tuple(name for name, _ in summed)
