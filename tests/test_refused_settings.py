@@ -6,10 +6,13 @@ import math
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from scipy import sparse
 
 import lamu
 from lamu.algorithms import adagrad, adam, rmsprop
+from lamu.sklearn import BayesianRegressor
 from tests.for_each import for_each
 
 X = np.random.default_rng(0).normal(size=(30, 3))
@@ -78,3 +81,28 @@ def test_masked_values_are_no_data() -> None:
         lamu.fit(MODEL, (x, Y), adam(0.1), epochs=1)
     with pytest.raises(ValueError, match="y has 5 masked values"):
         lamu.fit(MODEL, (X, np.ma.masked_array(Y, np.arange(30) < 5)), adam(0.1), epochs=1)
+    with pytest.raises(ValueError, match="x has 1 masked values"):
+        MODEL.standardised(x, Y)
+    with pytest.raises(ValueError, match="x has 1 masked values"):
+        MODEL.inputs(x)  # of predictions
+    with pytest.raises(ValueError, match="X has 1 masked values"):
+        BayesianRegressor().fit(x, Y)
+    with pytest.raises(ValueError, match="y has 5 masked values"):
+        BayesianRegressor().fit(X, np.ma.masked_array(Y, np.arange(30) < 5))
+
+
+def test_what_regression_cannot_read_is_named() -> None:
+    for x in (X, pd.DataFrame(X, columns=[*"abc"])):
+        rows = np.array(x)
+        rows[3, 1] = np.nan
+        with pytest.raises(ValueError, match=r"x is NaN or infinite in .* in row 3, column 1"):
+            lamu.regression(rows if x is X else pd.DataFrame(rows, columns=[*"abc"]), Y)
+    with pytest.raises(TypeError, match=r"x is sparse, a csr_matrix; give x.toarray\(\)"):
+        lamu.regression(sparse.csr_matrix(X), Y)
+    assert lamu.regression(X, Y > 0).predict(X[:2]).mean.shape == (2,)  # truth values are zeros and ones
+
+
+def test_words_are_no_targets_of_a_score() -> None:
+    pred = lamu.regression(X, Y).predict(X)
+    with pytest.raises(TypeError, match="rmse needs numbers, and these targets hold 'no'"):
+        lamu.scores.rmse(pred, np.full(30, "no"))

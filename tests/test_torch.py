@@ -274,6 +274,26 @@ def test_rows_of_another_width_are_named_with_the_layer(capfd):
     assert capfd.readouterr().err == ""
 
 
+class OutputsFirst(nn.Linear):
+    def forward(self, x):
+        return super().forward(x).T
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_module_with_the_outputs_first_is_told_to_transpose(classes):
+    model = lamu.Model(Torch(OutputsFirst(4, classes)), lamu.likelihoods.Categorical(classes))
+    with pytest.raises(ValueError, match=r"of shape \[outputs, rows\]; return their transpose"):
+        model.init(jax.random.key(0), lamu.data.Batch.of(jnp.ones((5, 4)), jnp.zeros(5, int)))
+
+
+def test_codes_outside_of_a_table_are_not_read_as_others():
+    network = Torch(nn.Sequential(nn.Embedding(5, 3), nn.Flatten()))
+    params, state = network.init(jax.random.key(0), jnp.ones((2, 1), jnp.int32), 3)
+    rows = np.asarray(network.apply(params, state, jnp.array([[4], [5], [-1]], jnp.int32), None, False)[0])
+    assert np.isfinite(rows[0]).all()
+    assert np.isnan(rows[1:]).all()
+
+
 def test_a_module_without_an_adapter_is_told_which():
     with pytest.raises(TypeError, match=r"give one of lamu.networks, a module by lamu.networks.Torch\(module\), or"):
         lamu.Model(nn.Linear(4, 3), lamu.likelihoods.Categorical(3))

@@ -19,7 +19,7 @@ from jax.core import Tracer
 
 from lamu import memory
 from lamu.compile_once import require_untraced
-from lamu.data.arrays import Arrays, refuse_infinite
+from lamu.data.arrays import Arrays, refuse_infinite, refuse_unread
 from lamu.data.batch import Batch, with_offset
 from lamu.data.naming import aligned, by_name, inputs_of, names_of
 from lamu.data.precision import blocks, moments, refuse_lost, unscaled
@@ -102,13 +102,16 @@ class Model(Target):
         """Raises a ValueError where the network's outputs do not fit the likelihood; traces the network alone."""
         wanted = self.likelihood.outputs(batch.y)
         of_rows = lambda weights, x: outputs(self.network, weights, state, x, None, False, None)[0]
-        rows = jax.ShapeDtypeStruct((2, *batch.x.shape[1:]), batch.x.dtype)
+        count = 3 if wanted == 2 else 2  # other than the outputs, to tell [outputs, rows] apart
+        rows = jax.ShapeDtypeStruct((count, *batch.x.shape[1:]), batch.x.dtype)
         allowed, shape = output_range(of_rows, weights, rows)
+        named = f"the network {type(self.network).__name__} returns outputs"
+        if shape.shape == (wanted, count):
+            raise ValueError(f"{named} of shape [outputs, rows]; return their transpose, [rows, outputs]")
         if shape.shape[1:] != (wanted,):
             raise ValueError(
-                f"the network {type(self.network).__name__} returns outputs of shape {shape.shape[1:]} a row, but the "
-                f"likelihood {type(self.likelihood).__name__} reads {wanted} a row; give a network whose `init` heeds "
-                "`outputs`"
+                f"{named} of shape {shape.shape[1:]} a row, but the likelihood {type(self.likelihood).__name__} reads "
+                f"{wanted} a row; give a last layer of {wanted}, in a network of your own by the `outputs` of `init`"
             )
         require_scales(allowed, self.likelihood.output_scales(wanted), self.network.name, self.likelihood.name)
 
@@ -137,11 +140,15 @@ class Model(Target):
         """
         require_untraced("model.standardised")
         x, names = by_name(x, self.columns), self.columns or names_of(x)
+        for name, part in (("x", x), ("y", y)):
+            refuse_unread(name, part)
         x, y = (part if isinstance(part, jax.Array) else np.asarray(part) for part in (x, y))
         refuse_lost("x", x)
         floating = of_rows(x.dtype)
         dtype = jax.dtypes.canonicalize_dtype(floating)
         shift, scale = _moments(x, dtype, weight)
+        if not np.isfinite(shift).all():
+            refuse_infinite("x", x, x)
         binary = [np.asarray(((block == 0) | (block == 1)).all(axis=0)) for _, block in blocks(x)]
         scale[np.all(binary, axis=0)] = 1.0
         codes = self.network.codes
@@ -313,6 +320,7 @@ class Model(Target):
             x: inputs `[N, ...]` in the units of the data.
         """
         x = by_name(x, self.columns)
+        refuse_unread("x", x)
         x = np.asarray(x) if not isinstance(x, jax.Array) else x
         if x.dtype == object:  # a frame with Booleans among its numbers
             x = x.astype(float)

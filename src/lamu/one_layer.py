@@ -192,7 +192,7 @@ def _learns_noise(model: Model, y: Targets) -> bool:
 
 def _say_constant(y: np.ndarray) -> None:
     """Warns of constant targets, from which no noise can be learned."""
-    constant = np.ptp(y.reshape(len(y), -1), axis=0) == 0
+    constant = (y == y[:1]).reshape(len(y), -1).all(axis=0)
     if constant.any():
         values = y.reshape(len(y), -1)[0][constant]
         targets = "the only target is" if len(y) == 1 else f"all {len(y)} targets are"

@@ -28,6 +28,8 @@ __all__ = [
     "UnscaledRows",
     "UnscaledWeights",
     "folds_of",
+    "refuse_infinite",
+    "refuse_unread",
     "repeats",
     "scale_told",
     "split",
@@ -518,11 +520,18 @@ def _real_rows(mask: Rows, rows: int) -> np.ndarray:
     return np.flatnonzero(mask)
 
 
-def _numbers(name: str, values: object) -> Any:
-    """Returns an array of numbers: JAX arrays unchanged, anything else as NumPy, which keeps 64 bits for checks."""
+def refuse_unread(name: str, values: object) -> None:
+    """Raises an error for masked entries, which NumPy reads as data, and sparse matrices, which it cannot read."""
     if np.ma.is_masked(values):
         count = int(np.ma.count_masked(values))
         raise ValueError(f"{name} has {count} masked values, which are not data; fill them in, or leave them out")
+    if hasattr(values, "toarray"):
+        raise TypeError(f"{name} is sparse, a {type(values).__name__}; give {name}.toarray()")
+
+
+def _numbers(name: str, values: object) -> Any:
+    """Returns an array of numbers: JAX arrays unchanged, anything else as NumPy, which keeps 64 bits for checks."""
+    refuse_unread(name, values)
     if isinstance(values, Mapping):
         raise TypeError(
             f"{name} is a mapping of {listed(list(values))}, and a network reads one array; put its parts side by "

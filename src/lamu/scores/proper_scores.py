@@ -52,6 +52,9 @@ def target(score: str, pred: Prediction, y: Targets, has_classes: bool | None = 
         count = int(np.ma.count_masked(y))
         raise ValueError(f"{score} needs known targets, and {count} of {y.size} are masked; leave them out")
     y = np.asarray(y)
+    if y.dtype.kind in "OUS" and any(isinstance(value, str | bytes) for value in y.flat[:1]):
+        words = "number the classes as they were for the fit"
+        raise TypeError(f"{score} needs numbers, and these targets hold {str(y.flat[0])!r}; {words}")
     shape = np.shape(pred.mean)
     expected = pred.support.shape(shape)
     if y.shape != expected:

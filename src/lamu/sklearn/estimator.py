@@ -17,7 +17,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from lamu import store
-from lamu.data.arrays import UnscaledWeights, repeats, warn_of_scale
+from lamu.data.arrays import UnscaledWeights, refuse_unread, repeats, warn_of_scale
 from lamu.data.encoding import Encoding
 from lamu.data.imputation import Completions
 from lamu.data.inputs import Features, completions, learn, transform
@@ -283,6 +283,9 @@ class PosteriorEstimator(BaseEstimator):
         """Checks rows, and targets if given, and returns them as numbers."""
         if not reset:
             check_is_fitted(self)
+        for name, values in zip("Xy", (X, *y), strict=False):  # in place of scikit-learn, which reads masked ones
+            if np.ma.isMaskedArray(values):
+                refuse_unread(name, values)
         refuse_words(X)
         finite = "allow-nan" if self._allows_nan else True
         return validate_data(self, X, *y, dtype=_PRECISIONS, reset=reset, ensure_all_finite=finite, **options)

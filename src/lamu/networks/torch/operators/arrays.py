@@ -314,10 +314,17 @@ def _added(bias: Array, left: Array, right: Array, *, beta: Value = 1, alpha: Va
 
 
 def _embedding(weight: Array, codes: Array, padding: int = -1, *_: object) -> Array:
-    rows = weight[codes]
+    rows = _looked_up(weight, codes)
     if padding < 0:
         return rows
     return jnp.where((codes == padding)[..., None], jax.lax.stop_gradient(rows), rows)  # no gradient of the padding row
+
+
+def _looked_up(weight: Array, codes: Array) -> Array:
+    """Returns rows of a table, NaN for codes outside of it."""
+    # PyTorch refuses such codes; JAX would read the last row, or from the end.
+    outside = (codes < 0) | (codes >= weight.shape[0])
+    return jnp.where(outside[..., None], jnp.asarray(jnp.nan, weight.dtype), weight[codes])
 
 
 def _embedding_bag(
@@ -336,7 +343,7 @@ def _embedding_bag(
     bag = jnp.searchsorted(offsets[:bags], jnp.arange(codes.shape[0]), side="right") - 1
     counted = jnp.ones(codes.shape, bool) if padding is None or padding < 0 else codes != padding
     size = jax.ops.segment_sum(counted.astype(weight.dtype), bag, bags)[:, None]
-    rows = weight[codes]
+    rows = _looked_up(weight, codes)
     if mode == 2:
         rows = jnp.where(counted[:, None], rows, -jnp.inf)
         return jnp.where(size > 0, jax.ops.segment_max(rows, bag, bags), 0), None, None, None
