@@ -455,6 +455,17 @@ def test_each_row_has_a_number_of_trials_of_its_own() -> None:
     np.testing.assert_allclose(pred.std, drawn.std(0), atol=0.5)
 
 
+def test_a_distribution_of_neighbours_that_are_given_is_drawn() -> None:
+    def areas(near, y):
+        tau = sample("tau", dist.Gamma(2.0, 1.0))
+        sample("y", dist.CAR(jnp.zeros(3), 0.5, tau, near, is_sparse=False), obs=y)
+
+    near = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]], np.float32)
+    pred = posterior_of(areas, {"near": near, "y": Y[:3]}, None).predict({"near": near})
+    np.testing.assert_allclose(pred.mean, np.zeros(3), atol=1e-6)
+    np.testing.assert_allclose(pred.std, np.std(pred.draws["y"], axis=0), rtol=0.4)  # of 64 draws
+
+
 def test_a_group_that_was_not_fitted_is_refused_and_a_series_is_an_array() -> None:
     """JAX takes the last member in the place of one that is not there, so that the answer was that of another group."""
     data = {"group": GROUP, "y": Y, "counts": COUNTS}
