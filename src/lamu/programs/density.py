@@ -147,7 +147,7 @@ def indices_outside(run: Callable[[Params], Any], arrays: Params) -> Any:
         if isinstance(value, Tracer) or (np.asarray(value) < 0).any()
     }
     try:
-        return checkify.checkify(run, errors=checkify.index_checks)({**arrays, **below})[0]
+        return jax.jit(checkify.checkify(run, errors=checkify.index_checks))({**arrays, **below})[0]
     except Exception:  # an operation that checkify does not support, such as sampling from a multinomial
         return None
 

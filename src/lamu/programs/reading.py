@@ -307,15 +307,20 @@ def _rows(joint: LogJoint, arguments: Mapping[str, Any], theta: Params, count: i
             f"the program's argument another name, for instance {name + '_of_row'!r}"
         )
     half = max(count // 2, 1)
-    some = {name: value[:half] if name in names else value for name, value in arguments.items()}
+    columns = {name: jnp.asarray(arguments[name]) for name in names}
+
+    def terms(columns: Mapping[str, Any], rows: int) -> Any:
+        # One program: operation by operation it would be dozens.
+        return jax.jit(lambda columns, theta: joint.terms({**arguments, **columns}, theta, rows))(columns, theta)
+
     try:
-        outside, part = joint.terms(some, theta, half)
+        outside, part = terms({name: value[:half] for name, value in columns.items()}, half)
     except Exception as error:
         raise ValueError(
             f"the program fails on {half} of its {count} rows ({error}); write it for any number of rows, and give no "
             f"constant {count} rows"
         ) from error
-    shared, every = joint.terms(arguments, theta, count)
+    shared, every = terms(columns, count)
     for name, value in shared.items():
         if not np.allclose(value, outside[name], rtol=1e-3, atol=1e-3, equal_nan=True):
             raise ValueError(
