@@ -1,4 +1,4 @@
-"""Choosing what to measure, compared with random choice: active learning, Bayesian optimisation and bandits on bundled sets.
+"""Choosing what to measure, beside random choice: active learning, Bayesian optimisation and bandits on bundled sets.
 
 Every comparison is paired: strategies share the seed's first rows, candidates and held-out rows, and the table has the
 mean over seeds of the difference from random choice (of a bandit, from uniform choice) with its standard error.
