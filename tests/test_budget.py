@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_677, 74_000),
+    "lines": (101_678, 74_000),
     "files": (370, 330),
-    "lines of code": (49_981, 36_000),
-    "lines of code, core": (33_385, 25_000),
+    "lines of code": (49_982, 36_000),
+    "lines of code, core": (33_386, 25_000),
     "lines of code, graphs": (7_893, 6_000),
     "lines of code, tables": (8_703, 5_000),
     "lines of code, outside of the library": (0, 0),

@@ -252,6 +252,8 @@ def test_parquet_says_what_csv_says(tmp_path):
     np.testing.assert_array_equal(table.match(tmp_path / "table.parquet", left.encoding).x, left.x)
     (tmp_path / "table.csv.gz").write_bytes(gzip.compress(PETS.encode()))
     assert table.read(tmp_path / "table.csv.gz", "target").encoding == left.encoding
+    frame.to_csv(tmp_path / "table.tsv", sep="\t", index=False)
+    assert table.read(tmp_path / "table.tsv", "target").encoding == left.encoding
 
 
 @pytest.mark.parametrize("kind", ["arrow", "feather", "stream.arrow"])

@@ -344,7 +344,8 @@ def require_matches(patterns: Iterable[str], a: PyTree) -> None:
     names = paths(a)
     for pattern in patterns:
         if not any(matches(name, pattern) for name in names):
-            raise ValueError(f"the pattern {pattern!r} matches no leaf; the leaves are {', '.join(names)}")
+            leaves = f"the leaves are {', '.join(names)}" if names else "there are no leaves"
+            raise ValueError(f"the pattern {pattern!r} matches no leaf; {leaves}")
 
 
 def by_pattern(table: Mapping[str, object], a: PyTree) -> PyTree:

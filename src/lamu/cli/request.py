@@ -53,7 +53,7 @@ class Request:
     data: Annotated[
         str,
         typer.Argument(
-            metavar="DATA", help="A .csv, .parquet, .arrow or .npz file (X and y), or the name of a bundled set."
+            metavar="DATA", help="A .csv, .tsv, .parquet, .arrow or .npz file (X and y), or the name of a bundled set."
         ),
     ]
     target: Annotated[str | None, _option("COLUMN", "The column to predict.")] = None

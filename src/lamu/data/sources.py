@@ -173,14 +173,14 @@ def image_folder(
 
 # The words for a missing value. "None" is not among them: it is a level of many questionnaires.
 MISSING = ("", "NA", "N/A", "n/a", "<NA>", "nan", "NaN", "NAN", "-nan", "-NaN", "null", "NULL", "Null")
-TYPES = (".csv", ".csv.gz", ".parquet", ".arrow", ".feather", ".npz")
+TYPES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".arrow", ".feather", ".npz")
 SEPARATORS = ",;\t|"  # detected automatically
 _UNUSUAL = ":^~/ "
 _File: TypeAlias = gzip.GzipFile | io.BufferedReader  # opened; every pass rewinds it
 _BLOCK = 2**22  # bytes that are scanned at a time
 _LARGE, _CHUNK = 2**25, 50_000  # bytes of a file that is read in chunks, and their rows
 _SPELLED = {"tab": "\t", "\\t": "\t"}
-KNOWN = "a .csv, .parquet, .arrow, .feather or .npz file"
+KNOWN = "a .csv, .tsv, .parquet, .arrow, .feather or .npz file"
 
 
 @dataclass(frozen=True)

@@ -192,8 +192,8 @@ def read(
     whole numbers make it classes, unless a whole number occurs in one row only; everything else is regression.
 
     Args:
-        data: a .csv (or .csv.gz) file with a header, a .parquet, .arrow or .feather file, an .npz file with `X` and
-            `y`, a name of `lamu.data.names()`, or a frame of pandas or polars.
+        data: a .csv or .tsv file with a header (also .gz), a .parquet, .arrow or .feather file, an .npz file with `X`
+            and `y`, a name of `lamu.data.names()`, or a frame of pandas or polars.
         target: the target's column; may be left out for an .npz file (`y`) and a bundled set (`target`).
         task: "regression", "binary" or "classes", to override the decision.
         impute: whether to fill missing features: by draws given the rest of their row. Numbers that training rows
