@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ from lamu.dtype_policy import lenient
 from lamu.families import Dirichlet, Wishart
 from lamu.graphs.statistics import Chance, Numbers, PositiveNumbers, Precisions, Probabilities, Variances, Vectors
 from lamu.record import record, static
-from lamu.typing import Array, Statistics
+from lamu.typing import Array, Rows, Statistics
 
 __all__ = [
     "AFFINE",
@@ -111,12 +112,18 @@ def message(kind: Statistic, theta: Array, slopes: Callable[[Array], Array], coo
     points = [u - 0.5, u + 0.75] if kind.event == 0 else [_tilted(u, 0.4), _tilted(u, -0.7)]
     jacobians = [jacobian(kind, coordinates, point, batch) for point in points]
     sides = [slopes(point).reshape(*j.shape[:-1]) for point, j in zip(points, jacobians, strict=True)]
+    return _least_squares(jacobians, sides)
+
+
+@jax.jit
+def _least_squares(jacobians: list[Array], sides: list[Rows]) -> Array:
     A, b = jnp.concatenate(jacobians, axis=-2), jnp.concatenate(sides, axis=-1)
     normal = jnp.einsum("...ed,...ef->...df", A, A)
     return jnp.linalg.solve(normal, jnp.einsum("...ed,...e->...d", A, b)[..., None])[..., 0]
 
 
-def jacobian(kind: Statistic, coordinates: Any, u: Array, batch: int) -> Array:
+@partial(jax.jit, static_argnames="batch")
+def jacobian(kind: Statistic, coordinates: Any, u: Rows, batch: int) -> Array:
     r"""Returns \(\partial T/\partial u\) for every member, `[..., coordinates, d]`."""
     of_member: Any = jax.jacfwd(lambda u: kind.statistic(coordinates(u)))
     for _ in range(batch):
@@ -406,7 +413,7 @@ def verdicts(terms: Callable[[Any], Any], supports: Mapping[str, Any], shapes: M
             return jax.jacrev(lambda u: terms(constrained(u)))(u)
 
         random = np.random.default_rng(0)
-        point = lambda: {name: jnp.asarray(random.normal(size=shape)) for name, shape in shapes.items()}
+        point = lambda: {name: random.normal(size=shape) for name, shape in shapes.items()}
         worst: dict[tuple[str, str], dict[str, float]] = {}
         meeting: dict[tuple[str, str], int] = {}
         for _ in range(_ROUNDS):
@@ -434,44 +441,43 @@ def _tested(
         mark = np.asarray(u).tobytes()
         if mark not in slopes_at:
             slopes_of_sites = slopes({**others, site: u})
-            slopes_at[mark] = {factor: leaf[site] for factor, leaf in slopes_of_sites.items()}
+            slopes_at[mark] = {factor: np.asarray(leaf[site]) for factor, leaf in slopes_of_sites.items()}
         return slopes_at[mark]
 
     start = point()[site]
-    first, two, three = (2.0 * point()[site] for _ in range(3))
+    first, two, three = (np.asarray(2.0 * point()[site]) for _ in range(3))
     for factor in at(start):
-        size = max(float(jnp.max(jnp.abs(at(u)[factor]))) for u in (start, first, two, three)) if start.size else 0.0
+        size = max(float(np.max(np.abs(at(u)[factor]))) for u in (start, first, two, three)) if start.size else 0.0
         residuals = worst.setdefault((factor, site), {})
         if size == 0.0:
             continue  # the factor does not depend on the site
         thirds = [((a + b) / 2.0, (at(a)[factor] + at(b)[factor]) / 2.0) for a, b in ((first, two), (two, three))]
         thirds.append((first / 4 + 3 * three / 4, at(first)[factor] / 4 + 3 * at(three)[factor] / 4))
-        off = max(float(jnp.max(jnp.abs(at(u)[factor] - expected))) for u, expected in thirds)
+        off = max(float(np.max(np.abs(at(u)[factor] - expected))) for u, expected in thirds)
         _note(residuals, "Normal", off / size)
         own = lambda u, factor=factor: at(u)[factor]
         coupling = next((axes for axes in range(min(start.ndim, 1) + 1) if _apart(own, first, two, axes, size)), 2)
         meeting[factor, site] = max(meeting.get((factor, site), 0), coupling)
         for name in candidates(support):
             kind, theta = CANDIDATES[name], transform(start)
-            natural = message(kind, theta, lambda u, factor=factor: at(u)[factor], transform)
+            natural = np.asarray(message(kind, theta, lambda u, factor=factor: at(u)[factor], transform))
             off = 0.0
             for u in (first / 2, two / 2):
-                expected = jnp.einsum(
-                    "...ed,...d->...e", jacobian(kind, transform, u, theta.ndim - kind.event), natural
-                )
-                off = max(off, float(jnp.max(jnp.abs(at(u)[factor] - expected.reshape(u.shape)))))
+                derivatives = np.asarray(jacobian(kind, transform, u, theta.ndim - kind.event))
+                expected = np.einsum("...ed,...d->...e", derivatives, natural)
+                off = max(off, float(np.max(np.abs(at(u)[factor] - expected.reshape(u.shape)))))
             _note(residuals, name, off / size)
 
 
-def _apart(slope: Callable[[Array], Array], first_point: Array, two: Array, axes: int, size: float) -> bool:
+def _apart(slope: Callable[[Rows], Rows], first_point: Rows, two: Rows, axes: int, size: float) -> bool:
     """Whether gradients do not depend on other members; a member has the last `axes` axes."""
     # The bits of a member's index choose one of two points for its value; any two members differ in at least one bit.
     shape = first_point.shape[: first_point.ndim - axes]
     number = np.arange(int(np.prod(shape))).reshape(shape + (1,) * axes)
     for bit in range(int(number.max(initial=0)).bit_length()):
         first = (number >> bit) % 2 == 1
-        away = slope(jnp.where(first, first_point, two)) - jnp.where(first, slope(first_point), slope(two))
-        if not float(jnp.max(jnp.abs(away))) < TOLERANCE * size:
+        away = slope(np.where(first, first_point, two)) - np.where(first, slope(first_point), slope(two))
+        if not float(np.max(np.abs(away))) < TOLERANCE * size:
             return False
     return True
 
