@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import jax
@@ -405,12 +406,13 @@ def test_a_point_that_is_given_is_no_parameter() -> None:
     assert found == pytest.approx(4 * float(dist.Normal(0.5, 2.0).log_prob(0.0)), rel=1e-5)
 
 
-def test_what_obs_mask_leaves_out_has_a_density() -> None:
+@pytest.mark.parametrize("around", [False, True])
+def test_what_obs_mask_leaves_out_has_a_density(around: bool) -> None:
     y, seen = np.array([1.0, 2.0, 0.0, 4.0], np.float32), np.array([True, True, False, True])
 
     def partly(y: Any, seen: Any) -> None:
         mu = sample("mu", dist.Normal(0.0, 2.0))
-        with plate("rows", len(y)):
+        with plate("rows", len(y)), numpyro.handlers.mask(mask=np.ones(len(y), bool)) if around else nullcontext():
             sample("y", dist.Normal(mu, 1.0), obs=y, obs_mask=seen)
 
     # NumPyro gives the entries that were observed a latent without a density: it walked away to 8.5e5 under `nuts`.

@@ -147,7 +147,7 @@ def indices_outside(run: Callable[[Params], Any], arrays: Params) -> Any:
         if isinstance(value, Tracer) or (np.asarray(value) < 0).any()
     }
     try:
-        return jax.jit(checkify.checkify(run, errors=checkify.index_checks))({**arrays, **below})[0]
+        return checkify.checkify(run, errors=checkify.index_checks)({**arrays, **below})[0]
     except Exception:  # an operation that checkify does not support, such as sampling from a multinomial
         return None
 
@@ -309,9 +309,10 @@ def _law(name: str, site: Mapping[str, Any], sites: Mapping[str, Any]) -> Any:
     """Returns the distribution of a site."""
     # `obs_mask` makes latents of all entries and masks those that were observed, on which nothing depends: without a
     # density they would be improper, so they keep their distribution, which integrates to one.
-    law = site["fn"]
-    imputed = name.endswith("_unobserved") and f"{name.removesuffix('_unobserved')}_observed" in sites
-    return law.base_dist if imputed and isinstance(law, MaskedDistribution) else law
+    law, imputed = site["fn"], f"{name.removesuffix('_unobserved')}_observed" in sites
+    while imputed and isinstance(law, MaskedDistribution) and name.endswith("_unobserved"):
+        law = law.base_dist  # of each mask, where `handlers.mask` stands around
+    return law
 
 
 def row_axis(site: Mapping[str, Any], plate: str | None) -> int | None:

@@ -109,7 +109,7 @@ def from_numpyro(program: Callable[..., Any], data: Mapping[str, Any], rows: str
     arrays = {name: value for name, value in arguments.items() if _is_array(value)}
     if has_whole_numbers(arrays):
         require_members(
-            indices_outside(lambda index: joint.terms({**arguments, **index}, theta, count), arrays),
+            indices_outside(jax.jit(lambda index: joint.terms({**arguments, **index}, theta, count)), arrays),
             arrays,
         )
     read = _rows(joint, arguments, theta, count)
