@@ -224,7 +224,7 @@ def test_other_files_are_refused_in_one_sentence(tmp_path):
     with pytest.raises(DataError, match="is a folder"):
         table.read(tmp_path, "target")
     with pytest.raises(
-        DataError, match=r"unknown type '\.xlsx'; give a \.csv, \.parquet, \.arrow, \.feather or \.npz file"
+        DataError, match=r"unknown type '\.xlsx'; give a \.csv, \.tsv, \.parquet, \.arrow, \.feather or \.npz file"
     ):
         table.read(csv_file(tmp_path, "x", "table.xlsx"), "target")
     with pytest.raises(DataError, match=r"no bundled set 'digit'; did you mean 'digits'\?"):
