@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_674, 74_000),
+    "lines": (101_672, 74_000),
     "files": (370, 330),
-    "lines of code": (49_975, 36_000),
-    "lines of code, core": (33_386, 25_000),
+    "lines of code": (49_971, 36_000),
+    "lines of code, core": (33_382, 25_000),
     "lines of code, graphs": (7_897, 6_000),
     "lines of code, tables": (8_692, 5_000),
     "lines of code, outside of the library": (0, 0),

@@ -21,6 +21,7 @@ from lamu.networks import MLP, Linear
 from lamu.operators import Dense
 from lamu.predictives import Linearised, Sampled, TangentDraws
 from lamu.priors import Normal
+from lamu.sklearn import BayesianClassifier, BayesianRegressor
 
 NEW = np.array([[0.0, 0.0], [1.5, -1.0], [-4.0, 2.0]])
 
@@ -230,3 +231,22 @@ def test_a_search_says_it_once() -> None:
         lamu.fit_prior_scale(model, (x, y), lamu.algorithms.von(), steps=5)
     named = [str(each.message) for each in caught if each.category is lamu.data.FewRows]
     assert [text.split()[0] for text in named] == ["12"]
+
+
+@pytest.mark.parametrize(
+    ("estimator", "y", "said"),
+    [
+        (BayesianClassifier(), np.arange(60) == 7, ["class 1 has 1 in 60 rows"]),
+        (BayesianClassifier(), np.where(np.arange(60) == 7, 2, np.arange(60) % 2), ["class 2 has 1 in 60 rows"]),
+        (BayesianClassifier(), np.arange(60) % 8 == 0, []),
+        (BayesianRegressor("poisson"), np.arange(60) == 7, ["the counts sum to 1 in 60 rows"]),
+    ],
+)
+def test_estimators_warn_of_rare_events_under_laplace_as_regression_does(estimator, y, said) -> None:
+    """`lamu.fit` warns, so that every way to Laplace's method does."""
+    estimator.set_params(network=Linear(), algorithm=lamu.algorithms.laplace(), epochs=20, random_state=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        estimator.fit(np.random.default_rng(0).normal(size=(60, 2)), y)
+    named = [str(each.message) for each in caught if each.category is lamu.data.FewRows]
+    assert [text.split(",")[0] for text in named] == said

@@ -38,6 +38,7 @@ from lamu.running.conclusion import (
     require_trained,
     say_few_rows,
     say_probabilities,
+    say_rare_events,
     say_seen_rows,
     say_unconverged,
     say_worse_than_mean,
@@ -211,6 +212,8 @@ def fit(
         result = run.finish(validation_rows)
         say_unconverged(result, example, chosen_earlier=best.state is not None and not best.chosen_last)
         say_few_rows(result, rows)
+        if traits.linearises and not length.is_pretrained:
+            say_rare_events(model, rows)
         say_worse_than_mean(result, validation_rows)
         return result
 

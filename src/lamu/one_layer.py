@@ -16,7 +16,7 @@ from lamu.algorithms.closed_form.conjugate import conjugate
 from lamu.algorithms.closed_form.linear_regression import linear_posterior
 from lamu.algorithms.optimisers import map_estimate
 from lamu.algorithms.post_hoc.laplace import laplace
-from lamu.data.arrays import FewRows, warn_of_scale
+from lamu.data.arrays import warn_of_scale
 from lamu.data.naming import by_name, names_of
 from lamu.data.wording import nearest
 from lamu.likelihoods import Gaussian, Likelihood, Ordinal, Scaled
@@ -35,7 +35,6 @@ __all__ = ["linear_model", "regression"]
 
 _STEPS = 200
 _SLOPES, _INTERCEPT = 2.5, 10.0
-_RARE = 5  # events, of which fewer are rare where they are less than a tenth of the rows
 
 
 def regression(
@@ -111,15 +110,11 @@ def regression(
         _say_constant(np.asarray(y))
         return linear_posterior(model, rows, np.asarray(y), keys_of(seed)[3], **beside, learn_scale=prior is None)
     options: dict[str, Any] = {}
-    chosen = algorithm is None
     if algorithm is None:
         algorithm = _default(model, y)
         if algorithm.traits.batching != "once":
             options = {"steps": _STEPS, "batch_size": len(x)}
-    posterior = fit(model, {"x": x, "y": y, **beside}, algorithm, seed=seed, **options).posterior
-    if chosen:
-        _say_rare_events(model, y, weight)
-    return posterior
+    return fit(model, {"x": x, "y": y, **beside}, algorithm, seed=seed, **options).posterior
 
 
 def linear_model(
@@ -202,31 +197,6 @@ def _say_constant(y: np.ndarray) -> None:
             UserWarning,
             stacklevel=3,
         )
-
-
-def _say_rare_events(model: Model, y: Targets, weight: object) -> None:
-    """Warns of classes or counts so rare that Laplace's approximation makes them too likely."""
-    # On 120 rows of three columns with 0, 1, 2, 5 and 20 events the mean probability was .078, .043, .037, .060 and
-    # .174, by NUTS .002, .016, .019, .044 and .164; the mean count without an event in the millions.
-    support = model.support
-    if isinstance(y, Mapping) or not (support.has_classes or support.discrete):
-        return
-    targets = np.asarray(y)
-    weights = np.ones(len(targets)) if weight is None else np.asarray(weight, float)
-    if support.has_classes:
-        counts = np.bincount(targets.astype(int), weights, minlength=2)
-    else:
-        counts = np.array([np.sum(targets.reshape(len(targets), -1) * weights[:, None])])
-    events, rows = float(counts.min()), float(weights.sum())
-    if events >= min(_RARE, 0.1 * rows):
-        return
-    rare = f"class {counts.argmin()} has {events:.4g}" if support.has_classes else f"the counts sum to {events:.4g}"
-    warnings.warn(
-        f"{rare} in {rows:.6g} rows, and Laplace's approximation makes such rare events several times too likely; "
-        "take algorithm=lamu.mcmc.nuts()",
-        FewRows,
-        stacklevel=3,
-    )
 
 
 def _is_learned(likelihood: Likelihood) -> bool:
