@@ -406,8 +406,8 @@ def test_a_point_that_is_given_is_no_parameter() -> None:
     assert found == pytest.approx(4 * float(dist.Normal(0.5, 2.0).log_prob(0.0)), rel=1e-5)
 
 
-@pytest.mark.parametrize("around", [False, True])
-def test_what_obs_mask_leaves_out_has_a_density(around: bool) -> None:
+@pytest.mark.parametrize("around, temperature", [(False, 1.0), (True, 1.0), (True, 0.3)])
+def test_what_obs_mask_leaves_out_has_a_density(around: bool, temperature: float) -> None:
     y, seen = np.array([1.0, 2.0, 0.0, 4.0], np.float32), np.array([True, True, False, True])
 
     def partly(y: Any, seen: Any) -> None:
@@ -417,6 +417,32 @@ def test_what_obs_mask_leaves_out_has_a_density(around: bool) -> None:
 
     # NumPyro gives the entries that were observed a latent without a density: it walked away to 8.5e5 under `nuts`.
     target = lamu.from_numpyro(partly, {"y": y, "seen": seen})
-    belief = lamu.fit(target, None, lamu.algorithms.vmp()).posterior
+    belief = lamu.fit(target, None, lamu.algorithms.vmp(), temperature=temperature).posterior
     np.testing.assert_allclose(belief.mean["network"]["mu"], 7.0 / 3.25, rtol=1e-4)  # of the three that are seen
     np.testing.assert_allclose(belief.mean["network"]["y_unobserved"], np.full(4, 7.0 / 3.25), rtol=1e-4)
+    # The latents are not tempered: of all four the conditional density of mu has the precision of one row each.
+    np.testing.assert_allclose(belief.std["network"]["mu"], (3.25 / temperature + 4.0) ** -0.5, rtol=1e-4)
+
+
+def test_imputed_entries_integrate_to_one_at_a_temperature() -> None:
+    y, seen, x = np.arange(6.0).reshape(2, 3), np.array([True, False, True]), np.array([0.5, 0.0, 2.0])
+
+    def partly(y: Any, x: Any, seen: Any) -> None:
+        s = sample("s", dist.HalfNormal(2.0))
+        with plate("columns", 3):
+            x = sample("x", dist.Normal(0.3, s), obs=x, obs_mask=seen)
+            with plate("groups", 2):  # the mask has no axis for it
+                sample("y", dist.Normal(x, s), obs=y, obs_mask=seen)
+
+    target = lamu.from_numpyro(partly, {"y": y, "x": x, "seen": seen})
+    latents = {"y_unobserved": 0.1 * jnp.asarray(y), "x_unobserved": jnp.asarray(x) - 1.0, "s": jnp.asarray(0.7)}
+    u, T = target.constraints.unconstrain(latents), 0.3
+    params = {"network": u, "likelihood": {}}
+    found = Objective(target, 1.0, T).log_target(params, target.read(None).full(), {})
+    law, volume = dist.Normal(0.3, 0.7), target.log_volume(params)
+    x_all = jnp.where(seen, x, latents["x_unobserved"])
+    tempered = dist.HalfNormal(2.0).log_prob(0.7) + jnp.sum(law.log_prob(x_all))  # y depends on what x is imputed
+    tempered += jnp.sum(jnp.where(seen[None], dist.Normal(x_all[None], 0.7).log_prob(y), 0.0)) + volume
+    imputed = jnp.sum(jnp.where(seen, law.log_prob(latents["x_unobserved"]), 0.0))
+    imputed += jnp.sum(dist.Normal(x_all[None], 0.7).log_prob(latents["y_unobserved"]))
+    np.testing.assert_allclose(found, tempered / T + imputed, rtol=1e-5)

@@ -89,7 +89,8 @@ class LogTarget:
 
     def log_prior(self, params: Params) -> Array:
         r"""Returns the prior's term in the log of the target, \(\log p(\theta) / T\), with a density's Jacobian."""
-        prior = self.objective.model.log_prior(params).astype(jnp.result_type(float)) / self.objective.temperature
+        prior = -self.objective.concentration * self.objective.negative_log_prior(params)
+        prior = prior.astype(jnp.result_type(float))
         if not self.objective.model.transforms:
             return prior
         return prior + self.objective.untempered_volume(params).astype(prior.dtype)

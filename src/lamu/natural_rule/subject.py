@@ -77,7 +77,8 @@ class ConjugateLoss:
 
     def at(self, statistics: Statistics, key: RandomKey | None = None, dispersions: Params | None = None) -> Array:
         """Returns the mean loss at T(θ) or μ."""
-        target, objective = conjugate_target(self.objective.model), self.objective
+        objective = self.objective
+        target = conjugate_target(objective.model.tempered(objective.temperature))
         log_prior = objective.model.dispersion_log_prior(dispersions) if dispersions else 0.0
         statistics = {**statistics, "likelihood": dispersions} if dispersions else statistics
         T, power = objective.temperature, objective.likelihood_power

@@ -132,7 +132,7 @@ class Objective:
 
     def negative_log_prior(self, params: Params) -> Array:
         """Returns −log p(θ) / N in nats a row."""
-        return -self.model.log_prior(params) / self.data_size
+        return -self.model.tempered(self.temperature).log_prior(params) / self.data_size
 
     def shortest_subgradient(self, params: Params, gradient: Params) -> Params:
         """Returns the gradient a row; at a kink of the prior, the shortest subgradient."""

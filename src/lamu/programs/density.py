@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -31,6 +31,7 @@ __all__ = [
     "SiteBeliefs",
     "has_whole_numbers",
     "indices_outside",
+    "is_imputed",
     "plain_law",
     "require_members",
     "row_axis",
@@ -211,7 +212,9 @@ class LogJoint:
         plate: the name of the plate of the rows, or None.
         categories: latent categories by name, each with its values.
         temperature: T of categories that all data share. They are tempered like θ, and those of rows are not: summed
-            out is \(T \log \sum_z p(z, \theta, D)^{1/T}\).
+            out is \(T \log \sum_z p(z, \theta, D)^{1/T}\). Densities of entries that `obs_mask` imputes are multiplied
+            by it, so that they integrate to one at every temperature.
+        used: the sites of unobserved entries that other densities depend on, which are tempered like θ.
 
     Examples:
         >>> import numpyro, numpyro.distributions as dist
@@ -228,6 +231,7 @@ class LogJoint:
     plate: str | None = static(default=None)
     categories: tuple[tuple[str, tuple[int, ...]], ...] = static(default=())
     temperature: Any = measured(added=True, default=1.0)
+    used: tuple[str, ...] = static(added=True, default=())
 
     def terms(
         self, arguments: Mapping[str, Any], values: Mapping[str, Any], rows: int
@@ -245,7 +249,7 @@ class LogJoint:
         if self.categories:
             label = " and ".join(name for name, _ in self.categories)
             with lenient():
-                T = self.temperature
+                T = self.choice_temperature
                 in_rows = {label: T * logsumexp(sum(in_rows.values()) / T, axis=0)}
         else:
             in_rows = {name: term[0] for name, term in in_rows.items()}
@@ -281,6 +285,11 @@ class LogJoint:
         return {name: term[0] for name, term in shared.items()}, in_rows
 
     @property
+    def choice_temperature(self) -> Any:
+        """T of the categories: one for those of rows."""
+        return self.temperature if self.plate is None else 1.0
+
+    @property
     def choices(self) -> Array:
         """The joint values of all categories, `[choices, categories]`; one choice without categories."""
         return jnp.asarray(list(itertools.product(*(kept for _, kept in self.categories))), int)
@@ -294,7 +303,12 @@ class LogJoint:
         with lenient():
             sites = traced(self.program, arguments, values, plate)
             for name, site in sites.items():
-                term = _law(name, site, sites).log_prob(site["value"])
+                term = site["fn"].log_prob(site["value"])
+                if is_imputed(name, sites):
+                    # Nothing depends on entries that were observed, which NumPyro masks: without a density they would
+                    # be improper. The same holds for the others if their values are not used.
+                    of_all = _unmasked(site["fn"]).log_prob(site["value"])
+                    term = (term if name in self.used else 0.0) * (1.0 - self.temperature) + of_all * self.temperature
                 dim = row_axis(site, self.plate)
                 scale = 1.0 if site["scale"] is None else site["scale"]
                 if dim is None:
@@ -305,13 +319,17 @@ class LogJoint:
         return shared, in_rows
 
 
-def _law(name: str, site: Mapping[str, Any], sites: Mapping[str, Any]) -> Any:
-    """Returns the distribution of a site."""
-    # `obs_mask` makes latents of all entries and masks those that were observed, on which nothing depends: without a
-    # density they would be improper, so they keep their distribution, which integrates to one.
-    law, imputed = site["fn"], f"{name.removesuffix('_unobserved')}_observed" in sites
-    while imputed and isinstance(law, MaskedDistribution) and name.endswith("_unobserved"):
+def is_imputed(name: str, sites: Collection[str]) -> bool:
+    """Whether a site is of the latents that `obs_mask` adds, which are of all entries."""
+    return name.endswith("_unobserved") and f"{name.removesuffix('_unobserved')}_observed" in sites
+
+
+def _unmasked(law: Any) -> Any:
+    """Returns a distribution without its masks, in the same shape."""
+    while isinstance(law, MaskedDistribution):
         law = law.base_dist  # of each mask, where `handlers.mask` stands around
+    if isinstance(law, ExpandedDistribution):  # by a plate that the mask does not have
+        return ExpandedDistribution(_unmasked(law.base_dist), law.batch_shape)
     return law
 
 

@@ -34,7 +34,7 @@ from lamu.graphs.statistics import (
     Vectors,
 )
 from lamu.programs.conjugacy import AFFINE, Verdict
-from lamu.programs.density import LogJoint, SiteBeliefs
+from lamu.programs.density import LogJoint, SiteBeliefs, is_imputed
 from lamu.typing import Array, Belief, Numeric, Params, RandomKey, Statistics
 
 __all__ = ["SiteMessages", "expectation"]
@@ -283,7 +283,10 @@ class SiteMessages(MessageTarget):
         return bool(self.joint.categories) and not self.has_rows
 
     def tempered(self, temperature: Any) -> SiteMessages:
-        return replace(self, joint=replace(self.joint, temperature=temperature)) if self.shares_categories else self
+        names = dict(self.distributions)
+        if not self.shares_categories and not any(is_imputed(name, names) for name in names):
+            return self
+        return replace(self, joint=replace(self.joint, temperature=temperature))
 
     def has_categories(self, batch: Batch) -> bool:
         """Whether the program has latent categories and rows."""
@@ -328,7 +331,7 @@ class SiteMessages(MessageTarget):
         if isinstance(network, SiteBeliefs) and set(network.parts.factors) == {"conjugate"}:
             conjugate: Any = network.parts.factors["conjugate"]
             bounds = self.choice_bounds(self.moments(conjugate.factors), batch)
-            shares = jax.nn.softmax(bounds / self.joint.temperature, axis=0)
+            shares = jax.nn.softmax(bounds / self.joint.choice_temperature, axis=0)
         else:
             shares = _mean_shares(self, finite_draws(belief.draws(key, samples)), batch)
         beliefs = {}
@@ -345,7 +348,7 @@ class SiteMessages(MessageTarget):
         values = self.constraints.constrain(theta)[0]
         in_rows = self.joint.complete(arguments, values, batch.mask.shape[0])[1]
         with lenient():
-            return jax.nn.softmax(sum(in_rows.values()) / self.joint.temperature, axis=0)
+            return jax.nn.softmax(sum(in_rows.values()) / self.joint.choice_temperature, axis=0)
 
 
 @jax.jit

@@ -28,6 +28,7 @@ from lamu.programs.density import (
     SiteBeliefs,
     has_whole_numbers,
     indices_outside,
+    is_imputed,
     require_members,
     traced,
 )
@@ -303,7 +304,7 @@ class NumpyroProgram(SiteMessages):
 
             if not self.joint.categories:
                 verdicts_of_terms = tuple(verdicts(terms, supports, shapes))
-                return replace(self, verdicts=verdicts_of_terms, of_choices=verdicts_of_terms)
+                return self._of_verdicts(verdicts_of_terms, verdicts_of_terms)
             # If the term of each value of the categories is affine in each row, so is their sum; otherwise it is only
             # by chance.
             weight = np.random.default_rng(1).uniform(0.5, 1.5, (len(self.joint.choices), count))
@@ -313,7 +314,13 @@ class NumpyroProgram(SiteMessages):
                 return {**shared, **{name: jnp.sum(weight * term) for name, term in in_rows.items()}}
 
             verdicts_of_terms, given = (tuple(verdicts(each, supports, shapes)) for each in (terms, of_choices))
-            return replace(self, verdicts=verdicts_of_terms, of_choices=given)
+            return self._of_verdicts(verdicts_of_terms, given)
+
+    def _of_verdicts(self, verdicts: tuple[Verdict, ...], of_choices: tuple[Verdict, ...]) -> NumpyroProgram:
+        used = {verdict.site for verdict in of_choices if verdict.factor != verdict.site}
+        names = dict(self.distributions)
+        joint = replace(self.joint, used=tuple(sorted(name for name in used if is_imputed(name, names))))
+        return replace(self, joint=joint, verdicts=verdicts, of_choices=of_choices)
 
     def families(self) -> dict[str, str]:
         """Returns the family of every latent site: conjugate in all its factors, or Normal in its real coordinates.

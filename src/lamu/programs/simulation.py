@@ -164,7 +164,7 @@ def shared_categories(model: SiteMessages, theta: Params, keys: Any) -> Params:
 
     def one(drawn: tuple[Params, Any]) -> Array:
         with lenient():
-            log_joint = sum(model.joint.complete(arguments, drawn[0], 1)[1].values()) / model.joint.temperature
+            log_joint = sum(model.joint.complete(arguments, drawn[0], 1)[1].values()) / model.joint.choice_temperature
         return choices[jax.random.categorical(drawn[1], jnp.ravel(log_joint))]
 
     indices = jax.lax.map(one, (theta, jax.random.split(keys, len(jax.tree.leaves(theta)[0]))))
