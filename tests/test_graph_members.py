@@ -244,7 +244,7 @@ def test_what_an_index_refuses() -> None:
         (lambda: w + b, ValueError, "\\+ meets w of shape \\(3,\\) and b of shape \\(4,\\); give both the same plate"),
         (lambda: w * jnp.ones(4), ValueError, "\\* meets w of shape"),
         (lambda: w * b, TypeError, "\\* takes known numbers on one side, and meets w and b"),
-        (lambda: 2.0 * rate, TypeError, "\\* takes numbers and vectors, and rate is positive numbers"),
+        (lambda: -2.0 * rate, TypeError, "\\* takes numbers and vectors, and rate is positive numbers"),
         (lambda: w - rate, TypeError, "\\* takes numbers and vectors, and rate is positive"),
         (lambda: 1.0 + rate, TypeError, "\\+ takes numbers and vectors, and rate is positive"),
     ):

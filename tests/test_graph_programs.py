@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -365,3 +368,44 @@ def test_fields_in_files_of_earlier_versions_are_read() -> None:
     del file["fields"]["supervised"]
     file["fields"]["taught"] = True
     assert decode(file, arrays).supervised
+
+
+def test_rates_times_exposures_have_exact_messages() -> None:
+    """`rate * m.data("exposure")` was refused, with the advice to change the prior."""
+    exposure, y = np.array([0.5, 2.0, 0.0, 4.0]), np.array([1, 3, 0, 6])
+
+    def program(m: graphs.Program) -> None:
+        rate = m.sample("rate", Gamma(2.0, 1.0))
+        with m.rows():
+            m.sample("y", graphs.Poisson(rate * m.data("exposure")))
+
+    posterior = lamu.fit(lamu.Graph(program), {"exposure": exposure, "y": y}, lamu.algorithms.vmp()).posterior
+    a, b = 2.0 + y.sum(), 1.0 + exposure.sum()
+    np.testing.assert_allclose(posterior.mean["network"]["rate"], a / b, rtol=1e-5)
+    pred = posterior.predict({"exposure": np.array([3.0, 0.0])})
+    np.testing.assert_allclose(pred.mean, [3 * a / b, 0.0], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(pred.std, [np.sqrt(3 * a / b + 9 * a / b**2), 0.0], rtol=1e-5, atol=1e-5)
+    assert abs(float(pred.log_prob(np.array([2, 0]))[1])) < 1e-6  # no exposure, no event
+
+
+def test_a_precision_times_a_diagonal_matrix_is_that_of_independent_numbers() -> None:
+    def graph(precision: Callable[[Any], Any]) -> lamu.Graph:
+        def program(m: graphs.Program) -> None:
+            tau = m.sample("tau", Gamma(2.0, 1.0))
+            w = m.sample("w", graphs.MultivariateNormal(jnp.ones(2), precision(tau)))
+            with m.rows():
+                m.sample("y", graphs.Normal(m.data("x") @ w, precision=1.0))
+
+        return lamu.Graph(program)
+
+    theta = {"tau": jnp.array(1.7), "w": jnp.array([0.3, -1.0])}
+    scaled = graph(lambda tau: tau * jnp.diag(jnp.array([1.0, 4.0])))
+    found = scaled.shared_log_joint(scaled.values(theta))
+    deviations = (1.7 * np.array([1.0, 4.0])) ** -0.5
+    expected = stats.gamma(2.0).logpdf(1.7) + stats.norm(1.0, deviations).logpdf([0.3, -1.0]).sum()
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    for no_matrix in (lambda tau: tau, lambda tau: tau * jnp.ones((2, 2))):
+        with pytest.raises(TypeError, match=r"multiply it by a diagonal one, such as tau \* jnp.eye\(d\)"):
+            graph(no_matrix)
+    with pytest.raises(TypeError, match="tau is positive numbers"):
+        graph(lambda tau: -tau * jnp.eye(2))

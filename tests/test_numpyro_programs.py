@@ -406,7 +406,7 @@ def test_a_point_that_is_given_is_no_parameter() -> None:
     assert found == pytest.approx(4 * float(dist.Normal(0.5, 2.0).log_prob(0.0)), rel=1e-5)
 
 
-@pytest.mark.parametrize("around, temperature", [(False, 1.0), (True, 1.0), (True, 0.3)])
+@pytest.mark.parametrize(("around", "temperature"), [(False, 1.0), (True, 1.0), (True, 0.3)])
 def test_what_obs_mask_leaves_out_has_a_density(around: bool, temperature: float) -> None:
     y, seen = np.array([1.0, 2.0, 0.0, 4.0], np.float32), np.array([True, True, False, True])
 

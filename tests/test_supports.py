@@ -11,6 +11,7 @@ from scipy import special, stats
 
 import lamu
 from lamu.likelihoods import Binomial, Gamma, NegativeBinomial, Poisson, Tobit, Weibull, ZeroInflated
+from lamu.likelihoods.table import LIKELIHOODS
 from lamu.predictives import MixturePredictive, Predictive, Weighted
 from lamu.record import record
 from lamu.supports import (
@@ -39,6 +40,26 @@ ALL = [
     TwoClasses(),
     UnitInterval(),
 ]
+
+
+NUMBERS = [name for name, (task, _) in LIKELIHOODS.items() if task == "regression"]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_the_density_outside_of_the_support_is_zero(name: str) -> None:
+    """Poisson had a density of half a count, and NaN with a warning of its draws at minus one."""
+    likelihood = LIKELIHOODS[name][1](2)
+    y = jnp.asarray([-1.0, 0.0, 0.5, 1.0, 1.2, 3.0, jnp.inf])
+    inside = np.asarray(likelihood.support.contains(y))
+    learned = likelihood.init(jnp.asarray([0.2, 0.4, 0.8]) if name == "beta" else jnp.asarray([1.0, 1.0, 2.0, 5.0]))
+    outputs = jnp.full((2, len(y), likelihood.outputs(jnp.ones(3))), 0.3)
+    pred = MixturePredictive.equal(likelihood, jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), learned), outputs)
+    found = np.asarray(pred.log_prob(y))
+    assert np.isfinite(found[inside]).all()
+    assert (found[~inside] == -np.inf).all()
+    assert not inside.all()
+    at_inner = np.asarray(pred.log_prob(np.where(inside, y, likelihood.support.some(y)).astype(np.float32)))
+    np.testing.assert_array_equal(found[inside], at_inner[inside])
 
 
 @for_each(

@@ -87,6 +87,15 @@ class Support:
         inside = np.isfinite(y) & np.greater_equal(y, self.lower) & np.less_equal(y, self.upper)
         return inside & np.equal(np.floor(np.asarray(y, float)), y) if self.discrete else inside
 
+    def some(self, like: Targets) -> Targets:
+        """Returns a value of the support, or values that broadcast against targets.
+
+        Args:
+            like: the targets.
+        """
+        del like
+        return next((value for value in (1.0, 0.5, 0.0, self.lower, self.upper) if self.contains(value)), math.nan)
+
     def check(self, y: Targets, name: str) -> None:
         """Raises a ValueError, which names the first invalid row, unless every target is in the support.
 
@@ -476,6 +485,9 @@ class Rankings(Support):
         y = np.asarray(y)
         is_permutation = np.all(np.sort(y, axis=-1) == np.arange(self.items), axis=-1, keepdims=True)
         return np.broadcast_to(is_permutation, y.shape)
+
+    def some(self, like: Targets) -> Targets:
+        return np.arange(self.items)
 
 
 class OpenRange:

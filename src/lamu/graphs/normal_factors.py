@@ -8,10 +8,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lamu.dtype_policy import lenient
 from lamu.families.normal_wishart import product, swept, transpose
-from lamu.graphs.expressions import Environment, Expression, KnownValue, ScaleProduct, lifted
+from lamu.graphs.expressions import Environment, Expression, KnownValue, Multiple, ScaleProduct, lifted
 from lamu.graphs.factor import Factor, argument, summed
 from lamu.graphs.statistics import (
     Located,
@@ -152,7 +153,8 @@ def MultivariateNormal(mean: Any, precision: Any = None) -> Factor:
 
     Args:
         mean: m `[d]`: numbers or a vector; or a variable with a `NormalWishart` belief, mean and precision at once.
-        precision: Λ `[d, d]`: a matrix, or a variable with a `Wishart` belief.
+        precision: Λ `[d, d]`: a matrix, a variable with a `Wishart` belief, or one with a `Gamma` belief times a
+            diagonal matrix, of independent numbers.
 
     Raises:
         TypeError: for an argument without a closed form, or no precision.
@@ -171,6 +173,8 @@ def MultivariateNormal(mean: Any, precision: Any = None) -> Factor:
         return LocatedMultivariateNormal(mean)
     if precision is None:
         raise TypeError("MultivariateNormal needs a precision matrix; give for instance precision=jnp.eye(d)")
+    if isinstance(precision, Expression) and PositiveNumbers in precision.kinds():
+        return Normal(mean, _diagonal(precision))
     mean, precision = (
         argument(mean, Vectors, "the mean of MultivariateNormal"),
         argument(precision, Precisions, "the precision of MultivariateNormal"),
@@ -178,6 +182,18 @@ def MultivariateNormal(mean: Any, precision: Any = None) -> Factor:
     if precision.shape is not None and (len(precision.shape) < 2 or precision.shape[-1] != precision.shape[-2]):
         raise ValueError(f"the precision has the shape {precision.shape}; give a square matrix [d, d]")
     return MultivariateNormalFactor(mean, precision)
+
+
+def _diagonal(precision: Expression) -> Expression:
+    """Returns the precisions of the entries, of a positive number times a known diagonal matrix."""
+    if isinstance(precision, Multiple) and isinstance(precision.by, KnownValue):
+        by = precision.by.value
+        if jnp.ndim(by) == 2 and np.array_equal(by, np.diag(np.diag(by))):
+            return jnp.diag(by) * precision.of
+    raise TypeError(
+        f"the precision of MultivariateNormal is {', '.join(sorted(precision.names))}, positive numbers, and no "
+        "matrix; multiply it by a diagonal one, such as tau * jnp.eye(d), or give a variable with a Wishart belief"
+    )
 
 
 class OfVectors(Factor):

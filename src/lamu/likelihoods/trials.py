@@ -215,8 +215,8 @@ class Multinomial(Likelihood):
 
     @property
     def support(self) -> Counts:
-        """Whole numbers up to the number of trials."""
-        return Counts(most=self.trials or 1)
+        """Whole numbers, up to the number of trials where it is given."""
+        return Counts(most=self.trials)
 
     def check(self, y: Targets) -> None:
         """Raises a ValueError unless the targets are counts, `[batch, classes]`, and sum to the number of trials."""

@@ -19,7 +19,7 @@ from lamu import memory
 from lamu.compile_once import is_traced
 from lamu.predictives.interface import Predictive
 from lamu.row_blocks import block, filled, is_spread, joined_blocks, ladder, padded_blocks
-from lamu.supports import Support
+from lamu.supports import Counts, Support, value_of
 from lamu.typing import Array, Number, PyTree, RandomKey, Rows, Targets
 
 __all__ = ["MOST", "Opened", "RowWise", "by_programs", "compiled_answers", "drawn", "one_a_row", "opened", "padded"]
@@ -281,14 +281,40 @@ def _of_targets(plain: Callable[..., PyTree], name: str, axis: int) -> Callable[
         has_gaps = "observed" in _ROW_FIELDS.get(type(self), {})  # rows of a graph may lack values
         if not (is_traced() or has_gaps):
             y = one_a_row(self.support, self.support.shape(jnp.shape(self.mean)), y, name)
-        if rows is None:
-            return plain(self, y)
+        outside = np.zeros(1, bool)
+        if name in _DENSITIES and not is_traced():
+            y, outside = _inside(self.support, y, np.asarray(getattr(self, "observed", False)))
         targets = jax.tree.map(np.asarray, y)
-        if any(leaf.shape[:1] != (rows.total,) for leaf in jax.tree.leaves(targets)):
-            return plain(self, y)  # broadcast, or refused
-        return rows.ask(name, (), axis, targets)
+        if rows is None or any(leaf.shape[:1] != (rows.total,) for leaf in jax.tree.leaves(targets)):
+            result = plain(self, y)  # broadcast, or refused
+        else:
+            result = rows.ask(name, (), axis, targets)
+        return jnp.where(outside[None] if axis else outside, -jnp.inf, result) if outside.any() else result
 
     return answer
+
+
+_DENSITIES = ("log_prob", "averaged", "by_draw")
+
+
+def _inside(support: Support, y: Targets, observed: np.ndarray) -> tuple[PyTree, np.ndarray]:
+    """Returns targets with a value of the support in the place of each outside, and the rows of these."""
+    # Outside the density is zero, where its formula may give NaN, or a number for half a count.
+    value, trials = np.asarray(value_of(y)), y.get("trials") if isinstance(y, Mapping) else None
+    if (isinstance(y, Mapping) and (trials is None or len(y) > 2)) or value.dtype.kind not in "iuf":
+        return y, np.zeros(1, bool)  # censored values need not be inside
+    if observed.size > 1 and observed.size == value.size:
+        value = value.reshape(observed.shape)
+    support = support if trials is None else Counts()
+    within = np.asarray(support.contains(value)) & (trials is None or value <= np.asarray(trials))
+    outside = ~(within | np.isnan(value) | observed)
+    if not outside.any():
+        return y, np.zeros(1, bool)
+    if support.has_classes:
+        support.check(value[outside], "log_prob")
+    value = np.where(outside, support.some(value) if trials is None else 0, value).astype(value.dtype)
+    rows = np.asarray(outside.reshape(len(value), -1).any(axis=1))
+    return {**y, "value": value} if isinstance(y, Mapping) else value, rows
 
 
 def one_a_row(support: Support, shape: tuple[int, ...], y: Targets, question: str) -> PyTree:

@@ -318,7 +318,7 @@ def _rows(joint: LogJoint, arguments: Mapping[str, Any], theta: Params, count: i
     except Exception as error:
         raise ValueError(
             f"the program fails on {half} of its {count} rows ({error}); write it for any number of rows, and give no "
-            f"constant {count} rows"
+            f"constant {count} rows: what handlers.condition observes in them is an argument, obs=y"
         ) from error
     shared, every = terms(columns, count)
     for name, value in shared.items():

@@ -140,7 +140,8 @@ def log_densities(joint: LogJoint, query: ProgramQuery, theta: Params, keys: Any
             chosen = {name: jnp.full((query.rows,), choice[i]) for i, name in enumerate(categories)}
             sites, log_probs = _run(joint, query, {**drawn[0], **values, **chosen}, drawn[1], drawn=False), {}
             for name in (*values, *categories):
-                term = sites[name]["fn"].log_prob(sites[name]["value"])
+                law, value = sites[name]["fn"], sites[name]["value"]
+                term = jnp.where(law.support(value), law.log_prob(value), -jnp.inf)
                 axis = row_axis(sites[name], joint.plate)
                 term = jnp.moveaxis(jnp.atleast_1d(term), -term.ndim if axis is None and term.ndim else axis or 0, 0)
                 log_probs[name] = jnp.sum(term.reshape(len(term), -1), axis=1)

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lamu.graphs.expressions.interface import Environment, Expression, Input, KnownValue, common_shape, lifted
 from lamu.graphs.statistics import (
@@ -138,15 +139,17 @@ class Sum(Expression):
 
 @record
 class Multiple(Expression):
-    """Numbers or vectors times known numbers, entry by entry."""
+    """Numbers, vectors or positive numbers times known numbers, entry by entry."""
 
-    # \[ E[(c f)_j] = c_j E f_j, \qquad E[(c f)_j^2] = c_j^2 E f_j^2 \]
+    # \[ E[(c f)_j] = c_j E f_j, \qquad E[(c f)_j^2] = c_j^2 E f_j^2, \qquad E\log (c f)_j = \log c_j + E\log f_j \]
 
     by: Expression  # c, without variables
     of: Expression  # f
 
     def __post_init__(self) -> None:
-        _require_numbers(self.of, "*")
+        negative = isinstance(self.by, KnownValue) and np.any(np.asarray(self.by.value) < 0)
+        if negative or PositiveNumbers not in self.of.kinds():
+            _require_numbers(self.of, "*")
         try:
             _ = self.shape
         except ValueError:
@@ -164,6 +167,10 @@ class Multiple(Expression):
         if self.of.kinds() == (Statistics,):
             return kind.of(self.first(environment))
         c, of = self.by.first(environment), self.of.of_kind(kind, environment)
+        if isinstance(of, PositiveNumbers):
+            least = jnp.finfo(jnp.result_type(c)).tiny ** 0.5
+            c = jnp.where(c == 0, least, c)  # the logarithm of no exposure is finite
+            return PositiveNumbers(jnp.log(c) + of.log, c * of.value)
         assert isinstance(of, Numbers | Vectors | Series)
         if kind is Vectors and isinstance(of, Vectors | Series):
             first = c * of.first
