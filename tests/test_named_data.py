@@ -226,3 +226,11 @@ def test_the_bundled_sets_and_a_split_are_scikit_learns():
         ours = lamu.data.split(rows, size, seed)
         for part, other in zip(ours, (train, test), strict=True):
             np.testing.assert_array_equal(part, np.sort(other))
+    random = np.random.default_rng(0)
+    for seed, size in enumerate((0.1, 0.25, 0.3, 0.5, 0.62) * 4):
+        rows, classes = int(random.integers(40, 300)), int(random.integers(2, 7))
+        y = np.arange(rows) % classes if seed % 3 else random.integers(0, classes, rows)  # with ties, and without
+        y = np.stack([y % 2, y // 2], axis=1) if seed % 4 == 0 else y
+        theirs = train_test_split(np.arange(rows), test_size=math.ceil(size * rows), random_state=seed, stratify=y)
+        for part, other in zip(lamu.data.split(y, size, seed, stratify=True), theirs, strict=True):
+            np.testing.assert_array_equal(part, np.sort(other))

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.scipy.stats import norm
+from scipy.stats import binom
 
 from lamu import Sensitivity, plots, scores
 from lamu.density import LogDensity
@@ -88,6 +89,9 @@ def test_the_range_holds_nine_of_ten_calibrated_tables() -> None:
     low, high = likely_range(0.3, 50)
     share = RANDOM.binomial(50, 0.3, 4000) / 50
     assert 0.89 < np.mean((low <= share) & (share <= high)) < 0.96
+    probability, rows = np.array([0.0, 1e-9, 0.03, 0.5, 0.98, 1.0]), np.array([[1], [7], [5000]])
+    for end, q in zip(likely_range(probability, rows), (0.05, 0.95), strict=True):
+        np.testing.assert_array_equal(end, np.maximum(binom.ppf(q, rows, probability), 0.0) / rows)
 
 
 def test_pictures_refuse_the_wrong_task() -> None:

@@ -415,7 +415,9 @@ def split(rows: object, test_size: float = 0.2, seed: int = 0, stratify: bool = 
     if test >= count:
         raise ValueError(f"{count} rows with a test share of {test_size!r} leave no row to learn from; pass more rows")
     if classes is not None:
-        labels, counts = np.unique(classes, return_counts=True)
+        if classes.ndim > 1:  # of several outputs, each combination of them
+            classes = np.array([" ".join(row.astype(str)) for row in classes])
+        labels, inverse, counts = np.unique(classes, return_inverse=True, return_counts=True)
         if counts.min() < 2:
             raise ValueError(
                 f"the class {labels[counts.argmin()].item()!r} has one row, which cannot be in both parts of a split; "
@@ -426,13 +428,33 @@ def split(rows: object, test_size: float = 0.2, seed: int = 0, stratify: bool = 
                 f"{count} rows with a test share of {test_size!r} give parts of {count - test} and {test} rows, too "
                 f"few for {len(labels)} classes; change test_size or pass more rows"
             )
-    if classes is None:  # the same split as scikit-learn's, which takes longer to import than JAX
-        order = np.random.RandomState(seed).permutation(count)
+    # The same splits as scikit-learn's, which takes longer to import than JAX.
+    rng = np.random.RandomState(seed)
+    if classes is None:
+        order = rng.permutation(count)
         return np.sort(order[test:]), np.sort(order[:test])
-    from sklearn.model_selection import train_test_split
+    trained = _shares(counts, count - test, rng)
+    _shares(counts - trained, test, rng)  # for the same random numbers after it
+    of_class = np.split(np.argsort(inverse, kind="stable"), np.cumsum(counts)[:-1])
+    shuffled = [rows[rng.permutation(len(rows))] for rows in of_class]
+    parts = [np.split(rows, [taken]) for rows, taken in zip(shuffled, trained, strict=True)]
+    train_rows, test_rows = (np.sort(np.concatenate(part)) for part in zip(*parts, strict=True))
+    return train_rows, test_rows
 
-    train_rows, test_rows = train_test_split(np.arange(count), test_size=test, random_state=seed, stratify=classes)
-    return np.sort(train_rows), np.sort(test_rows)
+
+def _shares(counts: np.ndarray, draws: int, rng: np.random.RandomState) -> np.ndarray:
+    """Returns how many of `draws` rows are of each class, in proportion to `counts`; ties are broken at random."""
+    exact = counts / counts.sum() * draws
+    taken = np.floor(exact)
+    missing = int(draws - taken.sum())
+    for remainder in np.unique(exact - taken)[::-1]:
+        if missing == 0:
+            break
+        tied = np.flatnonzero(exact - np.floor(exact) == remainder)
+        more = rng.choice(tied, size=min(len(tied), missing), replace=False)
+        taken[more] += 1
+        missing -= len(more)
+    return taken.astype(int)
 
 
 def folds_of(y: np.ndarray, folds: int, seed: int, stratify: bool) -> list[np.ndarray]:

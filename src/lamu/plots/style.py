@@ -92,12 +92,18 @@ def finished(axes: Axes, name: str, aside: str = "") -> Axes:
 
 def likely_range(probability: object, count: object, level: float = 0.9) -> tuple[Any, Any]:
     """Returns the central interval of an event's relative frequency in `count` rows, of probability `level`."""
-    # Quantiles of the binomial distribution, divided by the count.
-    from scipy.stats import binom
+    # Quantiles of the binomial distribution, divided by the count; `scipy.stats` takes longer to import than JAX.
+    from scipy import special
 
-    probability, count = np.clip(np.asarray(probability, float), 0.0, 1.0), np.asarray(count)
-    lower, upper = (binom.ppf(q, count, probability) / count for q in ((1 - level) / 2, (1 + level) / 2))
-    return np.maximum(lower, 0.0), upper
+    probability, count = np.clip(np.asarray(probability, float), 0.0, 1.0), np.asarray(count, int)
+
+    def quantile(q: float) -> np.ndarray:
+        above = np.ceil(special.bdtrik(q, count, probability))
+        below = np.maximum(above - 1.0, 0.0)
+        found = np.where(special.bdtr(below, count, probability) >= q, below, above)
+        return np.where((probability > 0.0) & (probability < 1.0), found, probability * count)
+
+    return quantile((1 - level) / 2) / count, quantile((1 + level) / 2) / count
 
 
 def save_adaptive(figure: Figure, path: str | os.PathLike[str]) -> None:
