@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,7 +16,7 @@ import torch
 from PIL import Image
 
 import lamu
-from lamu.data import Arrays, DataError, Stream, image_folder
+from lamu.data import Arrays, Batch, DataError, Stream, image_folder
 from lamu.data.stream import read
 
 rng = np.random.default_rng(0)
@@ -122,6 +125,55 @@ def test_a_pass_that_ends_early_is_said() -> None:
         lamu.fit(model, Loader(3, 3, 3, 3, 1, 1, 1), lamu.algorithms.sgd(1e-3), **options)
     stream = Stream(Loader(3, 3))
     assert [len(list(stream)) for _ in range(2)] == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "label", "words"),
+    [
+        (lamu.likelihoods.Categorical(2), -1, r"batch 1: the target in row 3 is -1, and Categorical\(2\) takes"),
+        (lamu.likelihoods.Bernoulli(), -1, "batch 1: the target in row 3 is -1, and Bernoulli takes 0 and 1"),
+        (lamu.likelihoods.Categorical(2), 2, r"batch 1: the target in row 3 is 2, and Categorical\(2\) takes"),
+    ],
+    ids=str,
+)
+def test_targets_of_batches_are_checked(likelihood: Any, label: int, words: str) -> None:
+    """The label -1 was read as the last class, in silence, and 2 of two classes as a loss that diverged."""
+    y = Y.copy()
+    y[13] = label
+    model = lamu.Model(lamu.networks.Linear(), likelihood)
+    for batches in ([(X[:10], y[:10]), (X[10:20], y[10:20])], [Batch.of(X[:10], y[:10]), Batch.of(X[10:20], y[10:20])]):
+        with pytest.raises(ValueError, match=words):
+            lamu.fit(model, batches, lamu.algorithms.sgd(), epochs=1, data_size=20)
+    masked = replace(Batch.of(X[10:20], y[10:20]), mask=jnp.ones(10).at[3].set(0))
+    assert len(list(model.read([masked]))) == 1
+
+
+def test_a_shift_of_batches_is_one_of_the_mean_alone() -> None:
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.HeteroscedasticGaussian())
+    data: Any = {"x": X, "y": X[:, 0], "offset": X[:, 1]}
+    (batch,) = model.read([data])
+    np.testing.assert_array_equal(batch.offset, model.read(data).offset)
+    np.testing.assert_array_equal(batch.offset, np.column_stack([X[:, 1], np.zeros(30)]))
+
+
+def test_whole_numbers_of_a_batch_are_computed_as_floats() -> None:
+    """They rounded the scale of a standardised network to zero."""
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(1.0)).standardised(X, X[:, 0])
+    whole = np.rint(3 * X).astype(int)
+    params, state = model.init(jax.random.key(0), Batch.of(X, X[:, 0]))
+    by_row = model.log_likelihood(params, state, Batch.of(whole, X[:, 0]))[0]
+    np.testing.assert_array_equal(by_row, model.log_likelihood(params, state, model.rows((whole, X[:, 0])).full())[0])
+    assert Batch.of(X > 0, Y).x.dtype == Arrays.of((X > 0, Y)).x.dtype
+
+
+@pytest.mark.measured
+def test_one_batch_measures_a_belief_as_its_rows_do() -> None:
+    """One pair of draws has no standard error: exact posteriors were told to be off by a factor of 8."""
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.4))
+    y = X @ np.array([1.0, -2.0, 0.5], np.float32)
+    convergence = lamu.fit(model, [(X, y)], lamu.algorithms.conjugate(), data_size=30).convergence
+    assert convergence is not None
+    assert convergence.converged
 
 
 def test_a_change_of_shape_is_said() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import inspect
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -13,6 +15,7 @@ import pytest
 import lamu
 from lamu.data import Batch
 from lamu.families import Point
+from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.protocol import Algorithm, Choices, Info, Traits
@@ -321,6 +324,34 @@ def test_callbacks_see_steps_and_loss() -> None:
 def test_what_cannot_be_is_said_in_a_sentence(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         lamu.fit(MODEL, (X, Y), SGD, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"batch_size": None}, "batch_size=None is not a whole number"),
+        ({"epochs": 1.5}, r"epochs=1\.5 is not a whole number"),
+        ({"steps": 2.0}, r"steps=2\.0 is not a whole number"),
+        ({"callbacks": print}, r"is not a sequence of functions; give callbacks=\[\.\.\.\]"),
+    ],
+    ids=str,
+)
+def test_what_is_of_another_kind_is_said_in_a_sentence(options: dict[str, Any], words: str) -> None:
+    of_users = inspect.unwrap(lamu.fit)  # without the tests' own check of types
+    with pytest.raises(TypeError, match=words):
+        of_users(MODEL, (X, Y), SGD, **options)
+
+
+def test_numbers_of_numpy_are_checked_as_others() -> None:
+    check = Objective.__post_init__
+    for name, value, error in (
+        ("temperature", np.float32(-0.5), ValueError),
+        ("likelihood_power", np.float32(0), ValueError),
+        ("temperature", "1", TypeError),
+    ):
+        given = {"microbatch_size": None, "data_size": 1.0, "temperature": 1.0, "likelihood_power": 1.0, name: value}
+        with pytest.raises(error, match=f"{name} is .*; it must be"):
+            check(SimpleNamespace(**given))
 
 
 def test_streams_need_their_size_and_arrays_their_shape() -> None:

@@ -35,6 +35,13 @@ def test_what_shields_a_division_is_not_negative(make: Any, eps: float) -> None:
         make(0.1, eps=eps)
 
 
+@pytest.mark.parametrize("make", ["ivon", "vogn", "slang", "noisy_kfac", "bsam", "von", "rmsprop"])
+def test_a_curvature_to_start_at_is_not_negative(make: str) -> None:
+    """The loss was NaN at the first step, with the advice to lower the learning rate."""
+    with pytest.raises(ValueError, match=r"hess_init=-1\.0 is no curvature of a row to start at"):
+        getattr(lamu.algorithms, make)(hess_init=-1.0)
+
+
 @pytest.mark.parametrize("length", [{"epochs": -2}, {"steps": 0}, {"steps": -1}])
 def test_a_length_is_a_number_of_steps(length: Any) -> None:
     with pytest.raises(ValueError, match="must be at least 1"):

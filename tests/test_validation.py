@@ -141,12 +141,21 @@ def test_best_keeps_the_first_of_equals_and_counts_passes() -> None:
     assert best.enough(3, {})
 
 
+def test_a_first_validation_of_nan_is_no_best_one() -> None:
+    best = Best(stop=2)
+    for passes, nll in ((1, float("nan")), (2, 0.5), (3, 0.7)):
+        best.see({"w": passes}, nll, passes)
+    assert best.state == {"w": 2}
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"stop": 3}, "validation=0.1"),
         ({"stop": 0, "validation": 0.1}, "stop=0"),
-        ({"validation": 1.5}, "1.5"),
+        ({"validation": 1.5}, r"validation=1\.5 is no share of the rows"),
+        ({"validation": True}, "validation=True is no share"),
+        ({"validation": Y}, "targets alone, and a network needs inputs"),
         ({"validation": (X[:3], Y[:2])}, "x has 3 rows and y has 2"),
         ({"resume": True}, "checkpoint=folder"),
     ],

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lamu import memory
 from lamu.batch_statistics import BatchStatistics, require_choice
@@ -172,6 +173,7 @@ def fit(
         with memory.within(max_memory):
             from_file = room_for(data, validation)
             rows = devices.rows(training_rows(model, data))
+        _require_kinds({"batch_size": batch_size, "epochs": epochs, "steps": steps}, callbacks)
         _require_sense(traits, batch_size, validation, stop, checkpoint, resume)
         if devices.spans_processes:
             _require_shared(traits, rows)
@@ -372,6 +374,16 @@ class Run:
 def _has_signs(prior: Prior) -> bool:
     """Whether a prior, or a part of it, is one of binary weights."""
     return isinstance(prior, Discrete) or (isinstance(prior, ByPath) and any(map(_has_signs, prior.priors)))
+
+
+def _require_kinds(counts: Mapping[str, object], callbacks: object) -> None:
+    """Raises a TypeError for numbers of rows or steps that are not whole, and for callbacks that are not several."""
+    for name, value in counts.items():
+        is_missing = value is None and name != "batch_size"
+        if not is_missing and (isinstance(value, bool) or not isinstance(value, int | np.integer)):
+            raise TypeError(f"{name}={value!r} is not a whole number; give one from 1, for instance 64")
+    if not isinstance(callbacks, Iterable):
+        raise TypeError(f"callbacks={callbacks!r} is not a sequence of functions; give callbacks=[...]")
 
 
 def _require_sense(

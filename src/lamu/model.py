@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +38,8 @@ from lamu.target import Target, same, same_structure
 from lamu.typing import Array, Data, DTypeLike, Inputs, Params, RandomKey, Rows, State, Targets
 
 __all__ = ["Model", "located", "supervised"]
+
+_Rows = TypeVar("_Rows", Arrays, Batch)
 
 _SMALL = 1 << 20  # bytes of inputs that are checked at once
 
@@ -90,8 +92,7 @@ class Model(Target):
         Returns:
             The parameters `{"network", "likelihood"}`, with `None` at frozen leaves, and the network's state.
         """
-        if batch.x.shape[1:] == (0,):
-            raise ValueError("the data are targets alone, and a network needs inputs; give (x, y)")
+        _require_inputs(batch.x)
         weights, state = self.network.init(key, batch.x, self.likelihood.outputs(batch.y))
         self._check_width(weights, state, batch)
         # Checked on all weights, also the frozen ones: a pattern may match frozen leaves alone.
@@ -273,22 +274,29 @@ class Model(Target):
     def read(self, data: Data) -> Arrays | Stream:
         """Returns data as rows: `(x, y)`, a mapping with `x`, `y` and further columns, or an iterable of batches."""
         rows = read(data, self.columns)
-        if isinstance(rows, Arrays):
-            y = jax.tree.map(np.asarray, rows.y)
-            if rows is data:  # most likely a part of rows that were read before
-                self.likelihood.check(y)
-            else:
-                self.likelihood.check_training(y)
-            return self._located(rows)
-        return rows
+        if isinstance(rows, Stream):
+            return Stream(rows, prepare=self._checked)
+        y = jax.tree.map(np.asarray, rows.y)
+        if rows is data:  # most likely a part of rows that were read before
+            self.likelihood.check(y)
+        else:
+            self.likelihood.check_training(y)
+        return self._located(rows)
+
+    def _checked(self, batch: Batch) -> Batch:
+        """Returns a batch of a stream, with its offset located; raises a ValueError for invalid targets."""
+        real = np.asarray(batch.mask) > 0
+        self.likelihood.check(jax.tree.map(lambda leaf: np.asarray(leaf)[real], batch.y))
+        return self._located(batch)
 
     def rows(self, data: Data) -> Arrays:
         """Returns `(x, y)` or a mapping as rows for evaluation, which may be of any range."""
         rows = Arrays.of(aligned(data, self.columns))
+        _require_inputs(rows.x)
         self.likelihood.check(jax.tree.map(np.asarray, rows.y))
         return self._located(rows)
 
-    def _located(self, rows: Arrays) -> Arrays:
+    def _located(self, rows: _Rows) -> _Rows:
         offset = located(self.likelihood, rows.offset, self.likelihood.outputs(rows.y))
         return rows if offset is rows.offset else replace(rows, offset=offset)
 
@@ -394,6 +402,11 @@ class Model(Target):
                 "the posterior's model scales features or targets by other constants, so its weights mean something "
                 "else here; use posterior.model, which keeps its scaling"
             )
+
+
+def _require_inputs(x: Any) -> None:
+    if x.shape[1:] == (0,):
+        raise ValueError("the data are targets alone, and a network needs inputs; give (x, y)")
 
 
 def supervised(target: Target) -> Model:

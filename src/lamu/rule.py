@@ -45,6 +45,7 @@ from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Rate
 from lamu.record import record, static
+from lamu.sizes import require
 from lamu.typing import Array, Belief, Data, Number, Numeric, OperatorTree, Params, RandomKey, State, Statistics, Trace
 from lamu.update_rules import Inverse, NoMomentum
 
@@ -267,6 +268,8 @@ class Rule(Runnable):
             raise ValueError(
                 f"curvature_update_period={self.curvature_update_period!r} is not a period; give a positive integer"
             )
+        start = 0.0 if self.hess_init is None else self.hess_init
+        require(start >= 0, f"hess_init={start!r} is no curvature of a row to start at; give a positive number")
 
     @property
     def keeps_uncertainty(self) -> bool:

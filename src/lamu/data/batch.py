@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.dtype_policy import of_rows, widened
+from lamu.dtype_policy import of_rows
 from lamu.record import record
 from lamu.typing import Array, Inputs, Targets
 
@@ -49,8 +49,9 @@ class Batch:
     @classmethod
     def of(cls, x: Inputs, y: Targets, offset: object = None) -> Batch:
         """Returns a batch of real rows of weight one."""
-        x, y = widened(jnp.asarray(x)), jax.tree.map(jnp.asarray, y)
+        x, y = jnp.asarray(x), jax.tree.map(jnp.asarray, y)
         dtype = of_rows(x.dtype)
+        x = x.astype(dtype)  # as `Arrays.of` does: integers would round the constants of a standardised network
         ones = jnp.ones(x.shape[0], dtype)
         return cls(x=x, y=y, mask=ones, weight=ones, offset=None if offset is None else jnp.asarray(offset, dtype))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import jax
 import numpy as np
@@ -27,11 +27,13 @@ class Stream:
     Args:
         source: an object that can be iterated over repeatedly (a list, a class with `__iter__`, but not a generator).
         columns: the names of the inputs, for matching batches that are frames; None if there are none.
+        prepare: returns a batch as a model reads it, or raises a ValueError, for instance for targets that its
+            likelihood does not take; None for batches as they are.
 
     Raises:
         TypeError: for an iterator, which would be empty at the second pass.
-        ValueError: (when it is read) for a batch with another row shape than those before it, and for a pass
-            that ends earlier than the first one.
+        ValueError: (when it is read) for a batch with another row shape than those before it, one that `prepare`
+            refuses, and for a pass that ends earlier than the first one.
 
     Examples:
         >>> import numpy as np
@@ -41,12 +43,17 @@ class Stream:
         [4.0, 3.0]
     """
 
-    def __init__(self, source: Iterable[object], columns: tuple[str, ...] | None = None) -> None:
+    def __init__(
+        self,
+        source: Iterable[object],
+        columns: tuple[str, ...] | None = None,
+        prepare: Callable[[Batch], Batch] | None = None,
+    ) -> None:
         if isinstance(source, Iterator):
             raise TypeError(
                 f"a {type(source).__name__} can be read once only; give an object that can be iterated again"
             )
-        self._source, self._columns = source, columns
+        self._source, self._columns, self._prepare = source, columns, prepare
         self._rows = 0
         self._shape: tuple[int, ...] | None = None
         self._batches = 0  # of the first complete pass
@@ -59,6 +66,7 @@ class Stream:
                 self._require_rows(item)
             batch = item if isinstance(item, Batch) else Arrays.of(aligned(item, self._columns)).full()
             self._require_shape(number, batch.x.shape[1:])
+            batch = self._prepared(number, batch)
             self._rows = max(self._rows, batch.mask.shape[0])
             number += 1
             yield batch.padded(self._rows)
@@ -68,6 +76,12 @@ class Stream:
                 "object that begins again at its front whenever it is iterated over"
             )
         self._batches = self._batches or number
+
+    def _prepared(self, number: int, batch: Batch) -> Batch:
+        try:
+            return batch if self._prepare is None else self._prepare(batch)
+        except ValueError as error:
+            raise ValueError(f"batch {number}: {error}") from error
 
     def _require_rows(self, item: object) -> None:
         y = (parts_of(item) or {}).get("y")

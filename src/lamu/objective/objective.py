@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lamu import tree
 from lamu.data.batch import Batch
@@ -68,11 +69,13 @@ class Objective:
 
     def __post_init__(self) -> None:
         size = self.microbatch_size
-        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-            raise ValueError(f"microbatch_size={size!r} must be at least one row")
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1):
+            raise ValueError(f"microbatch_size={size!r} must be at least one row, a whole number")
         for name in ("data_size", "temperature", "likelihood_power"):
             value = getattr(self, name)
-            if isinstance(value, int | float):
+            if isinstance(value, str):
+                raise TypeError(f"{name} is {value!r}; it must be a number")
+            if isinstance(value, int | float | np.number):
                 if not value > 0:
                     raise ValueError(f"{name} is {value!r}; it must be positive")
                 # A float, since an integer would be a second dtype in every formula.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -362,6 +363,10 @@ class _Deal:
     @classmethod
     def of(cls, rows: Any, point: Any, key: RandomKey, work: float, batch_size: int) -> _Deal:
         if not isinstance(rows, Arrays):
+            # Of a few batches each pair reads all: one pair alone has no standard error.
+            few = list(itertools.islice(rows, _PAIRS))
+            if len(few) < _PAIRS:
+                return cls(few, 1 if point.deterministic else _PAIRS, 1, batch_size, np.empty(0))
             return cls(rows, _PAIRS, 1, batch_size, np.empty(0))
         # Gradients of rows, over all pairs; for a small problem as many as take a negligible time.
         affordable = max(_SHARE * work, min(_UNNOTICED, 100 * _UNNOTICED / point.dimension))
@@ -382,7 +387,9 @@ class _Deal:
 
     def batches(self, pair: int) -> Iterator[Batch]:
         """Yields the rows of a pair."""
-        if not isinstance(self.rows, Arrays):
+        if isinstance(self.rows, list):
+            yield from self.rows
+        elif not isinstance(self.rows, Arrays):
             for number, batch in enumerate(self.rows):
                 if number % self.pairs == pair:
                     yield batch

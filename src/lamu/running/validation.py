@@ -63,6 +63,11 @@ def set_aside(rows: object, validation: object, model: Target, seed: int) -> tup
         return rows, None
     if not isinstance(validation, float | int):
         return rows, _counted(model.rows(validation))
+    if not 0.0 < validation < 1.0:
+        raise ValueError(
+            f"validation={validation!r} is no share of the rows; give one between 0 and 1, for instance 0.1, or other "
+            "rows, (x, y)"
+        )
     if not isinstance(rows, Arrays):
         raise ValueError(
             f"validation={validation!r} is a share, and batches have no rows to set aside; give validation=(x, y)"
@@ -179,7 +184,7 @@ class Best:
 
     def see(self, state: State, nll: float, passes: float | int) -> None:
         """Keeps a copy of the state if its validation is the best one."""
-        self.chosen_last = self.state is None or nll < self.nll
+        self.chosen_last = self.state is None or nll < self.nll or math.isnan(self.nll)  # of the first state
         if self.chosen_last:
             # A copy, because the state is donated to the next block.
             self.state, self.nll, self.passes = jax.tree.map(_copy, state), nll, passes
