@@ -20,14 +20,14 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_850, 74_000),
+    "lines": (101_862, 74_000),
     "files": (370, 330),
-    "lines of code": (50_100, 36_000),
+    "lines of code": (50_108, 36_000),
     "lines of code, core": (33_443, 25_000),
-    "lines of code, graphs": (7_933, 6_000),
+    "lines of code, graphs": (7_941, 6_000),
     "lines of code, tables": (8_724, 5_000),
     "lines of code, outside of the library": (0, 0),
-    "docstring lines a line of code": (0.487, 0.5),
+    "docstring lines a line of code": (0.486, 0.5),
     "import lines a line of code": (0.171, 0.15),
     "`Any` a thousand lines of code": (39.6, 40),
     "`isinstance` a thousand lines of code": (25.3, 14),

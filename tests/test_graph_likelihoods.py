@@ -117,3 +117,22 @@ def test_targets_without_noise_do_not_throw_a_belief_back_to_its_prior(wide) -> 
         posterior = lamu.fit(regression(Gaussian()), {"x": x, "y": 2.0 * x[:, 0]}, ncvmp(), steps=60).posterior
     np.testing.assert_allclose(posterior.mean["network"]["w"], [2.0], atol=1e-2)
     assert posterior.mean["likelihood"]["y"]["log_scale"][0] < -3.0
+
+
+@pytest.mark.parametrize("likelihood", [lamu.likelihoods.Ordinal(4), lamu.likelihoods.Categorical(4)])
+def test_classes_are_predicted_at_inputs_alone(likelihood: lamu.likelihoods.Likelihood) -> None:
+    """Missing classes had the shape of their probabilities: a TypeError of a reshape."""
+    width = likelihood.outputs(np.zeros(1, int))
+    x, y = np.linspace(-1.0, 1.0, 12).reshape(6, 2), np.array([0, 1, 2, 3, 1, 2])
+
+    def program(m: lamu.graphs.Program) -> None:
+        w = m.sample("w", MultivariateNormal(jnp.zeros(2), jnp.eye(2)), plate=width if width > 1 else ())
+        with m.rows():
+            m.sample("y", likelihood(w @ m.data("x")))
+
+    fit = lamu.fit(lamu.Graph(program), {"x": x, "y": y}, lamu.algorithms.adam(1e-2), steps=1)
+    at_inputs = fit.posterior.predict({"x": x[:2]})
+    asked = fit.posterior.predict({"x": x[:2], "y": np.full(2, np.nan)})
+    assert at_inputs.mean.shape == (2, 4)
+    np.testing.assert_allclose(at_inputs.mean, asked.mean, rtol=1e-5)
+    np.testing.assert_allclose(at_inputs.log_prob(y[:2]), asked.log_prob(y[:2]), rtol=1e-5)

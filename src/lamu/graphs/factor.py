@@ -170,6 +170,10 @@ class Factor(ABC):
         """
         raise TypeError(f"{type(self).__name__.removesuffix('Factor')} has no missing entries to predict")
 
+    def targets(self, environment: Environment) -> Array:
+        """Returns an array of the shape of x in one row; for a category with an axis of its values."""
+        return self.predicted(environment)[0]
+
     def completed(self, x: Inputs, environment: Environment, observed: Any) -> tuple[Array, Array]:
         """Returns mean and variance of x given its observed entries; as `predicted` if they are independent.
 

@@ -230,6 +230,14 @@ class Potential(Factor):
         keys = jax.random.split(key, len(rows))
         return jax.vmap(lambda part, k, f: self.of_entry.sample(k, part, f[None])[0])(own, keys, rows)
 
+    def targets(self, environment: Environment) -> Array:
+        # Of classes one number a target, which has a mean and maybe outputs for each of them.
+        mean, (rows, _) = self.predicted(environment)[0], self.entries(environment)
+        if self.of_entry.support.shape((len(rows), 2)) != (len(rows),):
+            return mean
+        outputs = jnp.shape(self.outputs.first(environment))
+        return jnp.zeros(outputs if self.width == 1 else () if len(rows) == 1 else len(rows), mean.dtype)
+
     def predicted(self, environment: Environment) -> tuple[Array, Array]:
         """Returns mean and variance of the targets at the expected outputs; for classes the probabilities."""
         rows, own = self.entries(environment)

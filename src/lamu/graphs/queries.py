@@ -83,7 +83,7 @@ def asking(graph: Any, statistics: Statistics, rows: Arrays) -> Arrays:
         row = Row.of(in_dtype(graph.in_rows, dtype), graph.columns, data, 1.0, dtype)
         with lenient():
             row_environment = row.environment(environment, row.zeros(environment))
-            return {site.name: site.factor.predicted(row_environment)[0] for site in absent}
+            return {site.name: site.factor.targets(row_environment) for site in absent}
 
     shapes, classes = jax.eval_shape(jax.vmap(predictions), rows.y), {s.name for s in absent if s.kind is Categories}
     missing = {}
