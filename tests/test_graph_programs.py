@@ -321,6 +321,7 @@ def rows_of(m) -> None:
         ({"p": [[np.nan, 1.0], [0.5, 0.5]], "x": np.ones((2, 2))}, ValueError, "NaN in row 0, and Dirichlet"),
         ({"u": [1.0], "x": [[np.nan, 1.0]]}, ValueError, "the input 'x' is NaN"),
         ({"u": [np.nan], "x": [[1.0, 1.0]]}, ValueError, "u is NaN in every row"),
+        ({"u": {"value": [1.0], "censored": [1]}, "x": np.ones((1, 2))}, TypeError, "take lamu.Model for censored"),
         ({"v": np.ones((2, 3)), "x": np.ones((2, 2))}, ValueError, "v has the shape \\(2, 3\\)"),
     ],
 )

@@ -133,6 +133,12 @@ def read(data: Data, sites: tuple[GraphSite, ...], columns: tuple[str, ...], lea
     lacking = [name for name in columns if name not in flat]
     if lacking:
         raise ValueError(f"the data lack the input {lacking[0]!r}, which the program asks for; add it")
+    for name, part in flat.items():
+        if isinstance(part, Mapping):
+            raise TypeError(
+                f"{name} is a mapping of {', '.join(part)}, and a variable of a graph is one array; take lamu.Model "
+                "for censored targets and numbers of trials, or a NumPyro program by lamu.from_numpyro"
+            )
     flat = {name: _labels(name, part, sites) for name, part in flat.items()}
     rows = Arrays.named(flat, names, missing=True)
     rows = replace(rows, y={name: _checked(name, part, sites) for name, part in rows.y.items()})
