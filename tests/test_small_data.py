@@ -368,3 +368,9 @@ def test_neural_linear_does_not_take_a_noise_that_collapsed_at_the_mode(rows: in
     assert np.isfinite(pred.mean).all()
     assert np.isfinite(float(posterior.evidence))
     assert np.min(np.asarray(pred.interval(0.9)[1] - pred.interval(0.9)[0])) > 0.5
+
+
+def test_constant_targets_of_a_table_are_warned_of() -> None:
+    """Its intervals have no width, where those of a linear model have one of about a unit."""
+    with pytest.warns(UserWarning, match="all 12 targets are 7, which does not determine their noise: .*no width"):
+        lamu.fit_table(np.arange(12.0)[:, None], np.full(12, 7.0), lamu.likelihoods.Gaussian(), folds=2, steps=15)

@@ -29,6 +29,7 @@ from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGa
 from lamu.likelihoods.table import LIKELIHOODS
 from lamu.model import Model, located
 from lamu.networks import Columns, KernelFeatures, TableNetwork
+from lamu.one_layer import say_constant
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.running.checkpoints import Checkpoints, described, of_part, rows_described
@@ -162,7 +163,7 @@ def fit_table(
             `lamu.memory.limit()`, a checkpoint of another fit, or an existing checkpoint without `resume`.
 
     Warns:
-        UserWarning: for a `Gaussian()` with two or three rows.
+        UserWarning: for a `Gaussian()` with two or three rows, or with targets that do not vary.
 
     Source: Yao, Vehtari, Simpson & Gelman (2018), for the weights; Guo, Pleiss, Sun & Weinberger (2017), for one
     temperature; Williams & Seeger (2001), for the kernel; Gorishniy, Rubachev & Babenko (2022), for the
@@ -208,6 +209,8 @@ def fit_table(
             UserWarning,
             stacklevel=2,
         )
+    if _varies(likelihood):
+        say_constant(np.asarray(rows.y), "the intervals of this table have no width; take lamu.regression(x, y)")
     folds = folds_for(count) if folds is None else folds
     if folds < 2 or folds > count:
         raise ValueError(f"folds={folds!r} cannot be made of {count} rows; give a number from 2 to the rows")
