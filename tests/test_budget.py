@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_871, 74_000),
+    "lines": (101_878, 74_000),
     "files": (370, 330),
-    "lines of code": (50_116, 36_000),
-    "lines of code, core": (33_443, 25_000),
+    "lines of code": (50_123, 36_000),
+    "lines of code, core": (33_450, 25_000),
     "lines of code, graphs": (7_947, 6_000),
     "lines of code, tables": (8_726, 5_000),
     "lines of code, outside of the library": (0, 0),

@@ -40,6 +40,7 @@ from lamu.typing import Array, Data, DTypeLike, Inputs, Params, RandomKey, Rows,
 __all__ = ["Model", "located", "supervised"]
 
 _Rows = TypeVar("_Rows", Arrays, Batch)
+_TARGETS_ALONE = "the data are targets alone, and a network needs inputs; give (x, y)"
 
 _SMALL = 1 << 20  # bytes of inputs that are checked at once
 
@@ -92,7 +93,9 @@ class Model(Target):
         Returns:
             The parameters `{"network", "likelihood"}`, with `None` at frozen leaves, and the network's state.
         """
-        _require_inputs(batch.x)
+        _require_columns(batch.x)
+        if batch.x.shape[1:] == (0,):
+            raise ValueError(_TARGETS_ALONE)
         weights, state = self.network.init(key, batch.x, self.likelihood.outputs(batch.y))
         self._check_width(weights, state, batch)
         # Checked on all weights, also the frozen ones: a pattern may match frozen leaves alone.
@@ -144,6 +147,7 @@ class Model(Target):
         for name, part in (("x", x), ("y", y)):
             refuse_unread(name, part)
         x, y = (part if isinstance(part, jax.Array) else np.asarray(part) for part in (x, y))
+        _require_columns(x)
         refuse_lost("x", x)
         floating = of_rows(x.dtype)
         dtype = jax.dtypes.canonicalize_dtype(floating)
@@ -291,8 +295,9 @@ class Model(Target):
 
     def rows(self, data: Data) -> Arrays:
         """Returns `(x, y)` or a mapping as rows for evaluation, which may be of any range."""
+        if isinstance(data, np.ndarray | jax.Array):
+            raise ValueError(_TARGETS_ALONE)
         rows = Arrays.of(aligned(data, self.columns))
-        _require_inputs(rows.x)
         self.likelihood.check(jax.tree.map(np.asarray, rows.y))
         return self._located(rows)
 
@@ -335,7 +340,9 @@ class Model(Target):
         # As for data: integer inputs would cast the constants of a standardised network to integers.
         x = x if x.dtype == of_rows(x.dtype) else x.astype(of_rows(x.dtype))
         if x.ndim < 2:
-            raise ValueError(f"x has the shape {x.shape}; give rows of features, for one row x[None]")
+            raise ValueError(
+                f"x has the shape {x.shape}; give rows of features, for one row x[None], for one feature x[:, None]"
+            )
         if x.shape[0] == 0:
             raise ValueError("x has no rows; give at least one")
         dtype = jax.dtypes.canonicalize_dtype(x.dtype)  # in which a 64-bit number may become infinite
@@ -404,9 +411,9 @@ class Model(Target):
             )
 
 
-def _require_inputs(x: Any) -> None:
-    if x.shape[1:] == (0,):
-        raise ValueError("the data are targets alone, and a network needs inputs; give (x, y)")
+def _require_columns(x: Any) -> None:
+    if x.ndim == 1:
+        raise ValueError(f"x has the shape {x.shape}; give rows of features, for one feature x[:, None]")
 
 
 def supervised(target: Target) -> Model:
