@@ -20,7 +20,7 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (101_878, 74_000),
+    "lines": (101_879, 74_000),
     "files": (370, 330),
     "lines of code": (50_123, 36_000),
     "lines of code, core": (33_450, 25_000),
