@@ -36,7 +36,12 @@ def serve(
         raise ImportError(
             '`lamu serve` needs Starlette, uvicorn and httptools; run pip install "lamu[serve]"'
         ) from error
+    import jax
+
     bounds = Limits(**limits)
+    # Programs of few rows are faster than their way through another thread: without it two cores sustain a tenth more
+    # requests, and the 99th percentile at half of that is 9 ms in place of 11 (means of 7 and 5 runs, which vary by 2).
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
     posterior, encoding, default = _opened(run, trust)
     if encoding is None:
         row = _shape(shape, posterior)
