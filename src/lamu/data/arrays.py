@@ -414,25 +414,24 @@ def split(rows: object, test_size: float = 0.2, seed: int = 0, stratify: bool = 
     test = math.ceil(test_size * count)
     if test >= count:
         raise ValueError(f"{count} rows with a test share of {test_size!r} leave no row to learn from; pass more rows")
-    if classes is not None:
-        if classes.ndim > 1:  # of several outputs, each combination of them
-            classes = np.array([" ".join(row.astype(str)) for row in classes])
-        labels, inverse, counts = np.unique(classes, return_inverse=True, return_counts=True)
-        if counts.min() < 2:
-            raise ValueError(
-                f"the class {labels[counts.argmin()].item()!r} has one row, which cannot be in both parts of a split; "
-                "add rows or leave that class out"
-            )
-        if min(test, count - test) < len(labels):
-            raise ValueError(
-                f"{count} rows with a test share of {test_size!r} give parts of {count - test} and {test} rows, too "
-                f"few for {len(labels)} classes; change test_size or pass more rows"
-            )
     # The same splits as scikit-learn's, which takes longer to import than JAX.
     rng = np.random.RandomState(seed)
     if classes is None:
         order = rng.permutation(count)
         return np.sort(order[test:]), np.sort(order[:test])
+    if classes.ndim > 1:  # of several outputs, each combination of them
+        classes = np.array([" ".join(row.astype(str)) for row in classes])
+    labels, inverse, counts = np.unique(classes, return_inverse=True, return_counts=True)
+    if counts.min() < 2:
+        raise ValueError(
+            f"the class {labels[counts.argmin()].item()!r} has one row, which cannot be in both parts of a split; "
+            "add rows or leave that class out"
+        )
+    if min(test, count - test) < len(labels):
+        raise ValueError(
+            f"{count} rows with a test share of {test_size!r} give parts of {count - test} and {test} rows, too "
+            f"few for {len(labels)} classes; change test_size or pass more rows"
+        )
     trained = _shares(counts, count - test, rng)
     _shares(counts - trained, test, rng)  # for the same random numbers after it
     of_class = np.split(np.argsort(inverse, kind="stable"), np.cumsum(counts)[:-1])
