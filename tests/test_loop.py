@@ -359,6 +359,10 @@ def test_streams_need_their_size_and_arrays_their_shape() -> None:
         lamu.fit(MODEL, Batches(), SGD, epochs=1)
     with pytest.raises(ValueError, match="x has 10 rows and y has 9"):
         lamu.fit(MODEL, (X, Y[:9]), SGD)
+    with pytest.raises(TypeError, match="cannot be read"):
+        lamu.fit(MODEL, X, SGD)
+    with pytest.raises(TypeError, match="read once only"):
+        lamu.fit(MODEL, iter([(X, Y)]), SGD, data_size=10)
 
 
 def test_a_single_feature_is_a_column() -> None:
@@ -366,10 +370,6 @@ def test_a_single_feature_is_a_column() -> None:
     for learn in (lambda x: lamu.fit(MODEL, (x, Y), SGD, steps=1), lambda x: MODEL.standardised(x, Y), MODEL.inputs):
         with pytest.raises(ValueError, match=r"x has the shape \(10,\); give rows .* for one feature x\[:, None\]"):
             learn(X[:, 0])
-    with pytest.raises(TypeError, match="cannot be read"):
-        lamu.fit(MODEL, X, SGD)
-    with pytest.raises(TypeError, match="read once only"):
-        lamu.fit(MODEL, iter([(X, Y)]), SGD, data_size=10)
 
 
 @pytest.mark.parametrize("algorithm", [lamu.mcmc.nuts(), lamu.algorithms.conjugate()], ids=["nuts", "conjugate"])
