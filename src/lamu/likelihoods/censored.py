@@ -64,7 +64,7 @@ class Tobit(LearnedScale):
         """The numbers between the limits."""
         return Interval(self.lower, self.upper)
 
-    def density(self, params: Params, f: Array, y: Array) -> Array:
+    def target_log_prob(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the log density, or the log probability of all values beyond a limit."""
         scale = self.dispersion(params, f)
         at_lower, at_upper = y <= self.lower, y >= self.upper
@@ -72,7 +72,7 @@ class Tobit(LearnedScale):
         beyond = log_normal_cdf(jnp.where(at_upper, -z, z))
         return jnp.where(at_lower | at_upper, beyond, log_normal_pdf(z) - jnp.log(scale))
 
-    def weight(self, params: Params, f: Array) -> Array:
+    def target_information(self, params: Params, f: Array) -> Array:
         r"""Returns the information about f, with the limits α and β in deviations.
 
         \[ \frac{1}{\sigma^2} \Big(\int_\alpha^\beta z^2 \phi\, dz
@@ -84,38 +84,38 @@ class Tobit(LearnedScale):
         )
         return (jnp.maximum(_second(a, b), 0.0) + at_limits) / self.dispersion(params, f) ** 2
 
-    def location(self, params: Params, f: Array) -> Array:
+    def target_mean(self, params: Params, f: Array) -> Array:
         """Returns the mean of the recorded target."""
         a, b = self._limits(params, f)
         inner = f * _inside(a, b) + self.dispersion(params, f) * (_phi(a) - _phi(b))
         return inner + self._at(self.lower) * ndtr(a) + self._at(self.upper) * ndtr(-b)
 
-    def spread(self, params: Params, f: Array) -> Array:
+    def target_variance(self, params: Params, f: Array) -> Array:
         """Returns the variance of the recorded target."""
         (a, b), scale = self._limits(params, f), self.dispersion(params, f)
-        mean = self.location(params, f)
+        mean = self.target_mean(params, f)
         far = f - mean
         inner = far**2 * _inside(a, b) + 2 * far * scale * (_phi(a) - _phi(b)) + scale**2 * _second(a, b)
         atoms = (self._at(self.lower) - mean) ** 2 * ndtr(a) + (self._at(self.upper) - mean) ** 2 * ndtr(-b)
         return jnp.maximum(inner + atoms, 0.0)
 
-    def surprise(self, params: Params, f: Array) -> Array:
+    def target_entropy(self, params: Params, f: Array) -> Array:
         """Returns the entropy, of the density and of the two masses together."""
         a, b = self._limits(params, f)
         inner = (jnp.log(self.dispersion(params, f)) + _LOG_ROOT) * _inside(a, b) + 0.5 * _second(a, b)
         return inner - ndtr(a) * log_normal_cdf(a) - ndtr(-b) * log_normal_cdf(-b)
 
-    def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
+    def target_sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         """Returns normal draws, clipped to the limits."""
         return jnp.clip(
             f + self.dispersion(params, f) * jax.random.normal(key, f.shape, f.dtype), self.lower, self.upper
         )
 
-    def below(self, params: Params, f: Array, y: Array) -> Array:
+    def target_cdf(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the normal distribution function."""
         return ndtr((y - f) / self.dispersion(params, f))
 
-    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+    def target_log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
         """Returns the logarithms of the normal tails."""
         z = (y - f) / self.dispersion(params, f)
         return log_normal_cdf(z), log_normal_cdf(-z)

@@ -60,35 +60,35 @@ class Poisson(IndependentTargets):
     def __post_init__(self) -> None:
         require_link(self.link, (Log, SquareRoot), "Poisson")
 
-    def density(self, params: Params, f: Array, y: Array) -> Array:
+    def target_log_prob(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(y \log \mu - \mu - \log y!\), in a form that is accurate for counts of a million."""
         return log_prob_of_count(y, self.link.inverse(f), self.link.log_mean(f))
 
-    def weight(self, params: Params, f: Array) -> Array:
+    def target_information(self, params: Params, f: Array) -> Array:
         r"""Returns \(\mu'^2 / \mu\)."""
         return self.link.weight(f)
 
-    def location(self, params: Params, f: Array) -> Array:
+    def target_mean(self, params: Params, f: Array) -> Array:
         """Returns μ."""
         return self.link.inverse(f)
 
-    def spread(self, params: Params, f: Array) -> Array:
+    def target_variance(self, params: Params, f: Array) -> Array:
         """Returns μ."""
         return self.link.inverse(f)
 
-    def surprise(self, params: Params, f: Array) -> Array:
+    def target_entropy(self, params: Params, f: Array) -> Array:
         r"""Returns \(\sum_y p \log(1/p)\), for a large mean by its series \(\tfrac12 \log(2 \pi e \mu) - \ldots\)."""
         return entropy_of_count(self.link.inverse(f))
 
-    def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
+    def target_sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         """Returns Poisson counts."""
         return draw_counts(key, self.link.inverse(f))
 
-    def below(self, params: Params, f: Array, y: Array) -> Array:
+    def target_cdf(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the regularised incomplete gamma function Q(y + 1, μ)."""
         return cdf_of_count(y, self.link.inverse(f))
 
-    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+    def target_log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
         """Returns the log tails of a gamma distributed number of shape y + 1, in the other order."""
         above, below = log_tails_of_gamma(y + 1.0, self.link.inverse(f))
         return below, above
@@ -145,36 +145,36 @@ class NegativeBinomial(Dispersed):
         mean = jnp.mean(y, axis=0)
         return jnp.minimum(mean**2 / jnp.maximum(jnp.var(y, axis=0) - mean, 1e-2 * mean**2), 1e2)
 
-    def density(self, params: Params, f: Array, y: Array) -> Array:
+    def target_log_prob(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the log density, in terms of log μ − log θ."""
         theta, log_mean = self.dispersion(params, f), self.link.log_mean(f)
         odds = log_mean - jnp.log(theta)
         chosen = log_gamma_ratio(y, theta) - jax.scipy.special.gammaln(theta)
         return chosen - theta * jax.nn.softplus(odds) - y * jax.nn.softplus(-odds)
 
-    def weight(self, params: Params, f: Array) -> Array:
+    def target_information(self, params: Params, f: Array) -> Array:
         r"""Returns \(\mu'^2 / (\mu + \mu^2/\theta)\)."""
         theta = self.dispersion(params, f)
         # μ²/(μ + μ²/θ) = θ σ(log μ − log θ)
         return theta * jax.nn.sigmoid(self.link.log_mean(f) - jnp.log(theta)) * self.link.log_slope(f) ** 2
 
-    def location(self, params: Params, f: Array) -> Array:
+    def target_mean(self, params: Params, f: Array) -> Array:
         """Returns μ."""
         return self.link.inverse(f)
 
-    def spread(self, params: Params, f: Array) -> Array:
+    def target_variance(self, params: Params, f: Array) -> Array:
         r"""Returns \(\mu + \mu^2/\theta\)."""
         mean = self.link.inverse(f)
         return mean * (1.0 + mean / self.dispersion(params, f))
 
-    def surprise(self, params: Params, f: Array) -> Array:
+    def target_entropy(self, params: Params, f: Array) -> Array:
         r"""Returns \(-\sum_y p \log p\): a sum over the first 64 counts, and an integral over log y for the others.
 
         The sum from 64 on is the integral from 63.5 on and a 24th of the slope there, by Euler and Maclaurin.
         """
 
         def term(y: Array) -> Array:
-            log_prob = self.density(params, f, y)
+            log_prob = self.target_log_prob(params, f, y)
             return -jnp.exp(log_prob) * log_prob
 
         few = jax.lax.map(lambda y: term(jnp.full_like(f, y)), jnp.arange(_FEW_COUNTS, dtype=f.dtype))
@@ -194,19 +194,19 @@ class NegativeBinomial(Dispersed):
         nodes = jnp.asarray((_NODES + 1.0) / 2, f.dtype), jnp.asarray(_WEIGHTS / 2, f.dtype)
         return jnp.sum(few, axis=0) + jnp.sum(jax.lax.map(node, nodes), axis=0) + slope / 24.0
 
-    def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
+    def target_sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         """Returns Poisson counts of gamma rates."""
         rates, counts = jax.random.split(key)
         theta = self.dispersion(params, f)
         return draw_counts(counts, self.link.inverse(f) * jax.random.gamma(rates, theta, f.shape, f.dtype) / theta)
 
-    def below(self, params: Params, f: Array, y: Array) -> Array:
+    def target_cdf(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the regularised incomplete beta function of θ/(θ + μ)."""
         theta = self.dispersion(params, f)
         mean = jnp.maximum(self.link.inverse(f), jnp.finfo(f.dtype).tiny)
         return jnp.exp(log_tails_of_beta(theta, y + 1.0, jnp.log(theta) - jnp.log(mean))[0])
 
-    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+    def target_log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
         """Returns the logarithms of the regularised incomplete beta functions of θ/(θ + μ)."""
         theta = self.dispersion(params, f)
         return log_tails_of_beta(theta, y + 1.0, jnp.log(theta) - self.link.log_mean(f))

@@ -35,33 +35,33 @@ class NormalNoise(IndependentTargets):
         """Returns the means `[batch, targets]`, and the standard deviations, which broadcast to them."""
         raise NotImplementedError
 
-    def density(self, params: Params, f: Array, y: Array) -> Array:
+    def target_log_prob(self, params: Params, f: Array, y: Array) -> Array:
         mean, scale = self.moments(params, f)  # the square of the scale may overflow in single precision
         return jax.scipy.stats.norm.logpdf((y - mean) / scale) - jnp.log(scale)
 
-    def location(self, params: Params, f: Array) -> Array:
+    def target_mean(self, params: Params, f: Array) -> Array:
         return self.moments(params, f)[0]
 
-    def spread(self, params: Params, f: Array) -> Array:
+    def target_variance(self, params: Params, f: Array) -> Array:
         mean, scale = self.moments(params, f)
         return jnp.broadcast_to(scale**2, mean.shape)
 
-    def surprise(self, params: Params, f: Array) -> Array:
+    def target_entropy(self, params: Params, f: Array) -> Array:
         mean, scale = self.moments(params, f)
         return jnp.broadcast_to(_ENTROPY + jnp.log(scale), mean.shape)
 
-    def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
+    def target_sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         mean, scale = self.moments(params, f)
         return mean + scale * jax.random.normal(key, mean.shape, f.dtype)
 
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         """Returns one draw a row in the target's shape, differentiable in f and the deviations."""
-        return target_of(self.draw(key, params, f))
+        return target_of(self.target_sample(key, params, f))
 
-    def below(self, params: Params, f: Array, y: Array) -> Array:
+    def target_cdf(self, params: Params, f: Array, y: Array) -> Array:
         return ndtr(self._deviations(params, f, y))
 
-    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+    def target_log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
         z = self._deviations(params, f, y)
         return log_normal_cdf(z), log_normal_cdf(-z)
 
@@ -116,7 +116,7 @@ class Gaussian(NormalNoise, LearnedScale):
     def moments(self, params: Params, f: Array) -> tuple[Array, Array]:
         return f, self.dispersion_row(params, f)  # one logarithm an output, not a row
 
-    def weight(self, params: Params, f: Array) -> Array:
+    def target_information(self, params: Params, f: Array) -> Array:
         r"""Returns \(1/\sigma_k^2\)."""
         return 1.0 / self.dispersion(params, f) ** 2
 
@@ -181,7 +181,7 @@ class HeteroscedasticGaussian(NormalNoise):
         mean, wide = jnp.split(f, 2, axis=-1)
         return mean, jnp.asarray(self.factor, f.dtype) * (_NARROWEST + jax.nn.softplus(wide + _ONE))
 
-    def weight(self, params: Params, f: Array) -> Array:
+    def target_information(self, params: Params, f: Array) -> Array:
         r"""Returns \((1, 2 \sigma_k'^2) / \sigma_k^2\), for the means and for the outputs of the scales."""
         scale = self.moments(params, f)[1]
         slope = jnp.asarray(self.factor, f.dtype) * jax.nn.sigmoid(jnp.split(f, 2, axis=-1)[1] + _ONE)

@@ -69,41 +69,41 @@ class Gamma(Dispersed):
         r"""Returns \(\alpha^2 \psi'(\alpha) - \alpha\) for each log α."""
         return jax.tree.map(lambda leaf: _information(jnp.exp(leaf)), params)
 
-    def density(self, params: Params, f: Array, y: Array) -> Array:
+    def target_log_prob(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(\alpha \log(\alpha/\mu) + (\alpha - 1) \log y - \alpha y/\mu - \log \Gamma(\alpha)\)."""
         a = self.dispersion(params, f)
         log_rate = jnp.log(a) - self.link.log_mean(f)
         return a * log_rate + (a - 1.0) * jnp.log(y) - a * y * self.link.reciprocal(f) - gammaln(a)
 
-    def weight(self, params: Params, f: Array) -> Array:
+    def target_information(self, params: Params, f: Array) -> Array:
         r"""Returns \(\alpha (\mu'/\mu)^2\)."""
         return self.dispersion(params, f) * self.link.log_slope(f) ** 2
 
-    def location(self, params: Params, f: Array) -> Array:
+    def target_mean(self, params: Params, f: Array) -> Array:
         """Returns μ."""
         return self.link.inverse(f)
 
-    def spread(self, params: Params, f: Array) -> Array:
+    def target_variance(self, params: Params, f: Array) -> Array:
         r"""Returns \(\mu^2/\alpha\)."""
         return self.link.inverse(f) ** 2 / self.dispersion(params, f)
 
-    def surprise(self, params: Params, f: Array) -> Array:
+    def target_entropy(self, params: Params, f: Array) -> Array:
         r"""Returns \(\alpha - \log(\alpha/\mu) + \log \Gamma(\alpha) + (1 - \alpha) \psi(\alpha)\)."""
         a = self.dispersion(params, f)
         return a - jnp.log(a) + self.link.log_mean(f) + gammaln(a) + (1.0 - a) * digamma(a)
 
-    def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
+    def target_sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         """Returns gamma draws, which are never zero."""
         a = self.dispersion(params, f)
         draws = self.link.inverse(f) * jax.random.gamma(key, a, f.shape, f.dtype) / a
         return jnp.maximum(draws, jnp.finfo(f.dtype).tiny)
 
-    def below(self, params: Params, f: Array, y: Array) -> Array:
+    def target_cdf(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns the regularised incomplete gamma function P(α, αy/μ)."""
         a = self.dispersion(params, f)
         return cdf_of_gamma(a, a * (y / self.link.inverse(f)))
 
-    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+    def target_log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
         """Returns the logarithms of the regularised incomplete gamma functions."""
         a = self.dispersion(params, f)
         return log_tails_of_gamma(a, a * (y * self.link.reciprocal(f)))
@@ -158,42 +158,42 @@ class Weibull(Dispersed):
         r"""Returns \((1 - \gamma)^2 + \pi^2/6\) for each log k, γ Euler's constant."""
         return jax.tree.map(lambda leaf: jnp.full_like(leaf, (1 - _EULER) ** 2 + math.pi**2 / 6), params)
 
-    def density(self, params: Params, f: Array, y: Array) -> Array:
+    def target_log_prob(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(\log k - \log y + k z - e^{k z}\), \(z = \log y - f\)."""
         k, log_y = self.dispersion(params, f), jnp.log(y)
         z = k * (log_y - f)
         return jnp.log(k) - log_y + z - Log().inverse(z)
 
-    def weight(self, params: Params, f: Array) -> Array:
+    def target_information(self, params: Params, f: Array) -> Array:
         r"""Returns \(k^2\)."""
         return self.dispersion(params, f) ** 2
 
-    def location(self, params: Params, f: Array) -> Array:
+    def target_mean(self, params: Params, f: Array) -> Array:
         r"""Returns \(\lambda \Gamma(1 + 1/k)\)."""
         return Log().inverse(f) * jnp.exp(gammaln(1.0 + 1.0 / self.dispersion(params, f)))
 
-    def spread(self, params: Params, f: Array) -> Array:
+    def target_variance(self, params: Params, f: Array) -> Array:
         r"""Returns \(\lambda^2 (\Gamma(1 + 2/k) - \Gamma(1 + 1/k)^2)\), as a difference of logarithms."""
         k = self.dispersion(params, f)
         second, first = gammaln(1.0 + 2.0 / k), gammaln(1.0 + 1.0 / k)
         return (Log().inverse(f) * jnp.exp(first)) ** 2 * jnp.expm1(second - 2.0 * first)
 
-    def surprise(self, params: Params, f: Array) -> Array:
+    def target_entropy(self, params: Params, f: Array) -> Array:
         r"""Returns \(\gamma (1 - 1/k) + f - \log k + 1\)."""
         k = self.dispersion(params, f)
         return _EULER * (1.0 - 1.0 / k) + f - jnp.log(k) + 1.0
 
-    def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
+    def target_sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         """Returns λ times a power of an exponential draw, which is never zero."""
         power = jax.random.exponential(key, f.shape, f.dtype) ** (1.0 / self.dispersion(params, f))
         return jnp.maximum(Log().inverse(f) * power, jnp.finfo(f.dtype).tiny)
 
-    def below(self, params: Params, f: Array, y: Array) -> Array:
+    def target_cdf(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(1 - e^{-(y/\lambda)^k}\)."""
         some, scale = jnp.maximum(y, jnp.finfo(f.dtype).tiny), jnp.log(Log().inverse(f))
         return -jnp.expm1(-Log().inverse(self.dispersion(params, f) * (jnp.log(some) - scale)))
 
-    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+    def target_log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
         r"""Returns \(\log(1 - e^{-H})\) and \(-H\), \(H = (y/\lambda)^k\)."""
         log_y = jnp.log(jnp.maximum(y, jnp.finfo(f.dtype).tiny))
         log_hazard = self.dispersion(params, f) * (log_y - f)
@@ -238,7 +238,7 @@ class Beta(Dispersed):
         mean = jnp.mean(y, axis=0)
         return jnp.clip(mean * (1.0 - mean) / jnp.var(y, axis=0) - 1.0, 0.1, 1e3)
 
-    def density(self, params: Params, f: Array, y: Array) -> Array:
+    def target_log_prob(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the log density, with log Γ(a) = log Γ(1 + a) − log a, whose last term is finite as a rounds to 0."""
         phi = self.dispersion(params, f)
         a, b = self._counts(params, f)
@@ -246,7 +246,7 @@ class Beta(Dispersed):
         constant = gammaln(phi) - gammaln(1.0 + a) - gammaln(1.0 + b) + log_a + log_b
         return constant + (a - 1.0) * jnp.log(y) + (b - 1.0) * jnp.log1p(-y)
 
-    def weight(self, params: Params, f: Array) -> Array:
+    def target_information(self, params: Params, f: Array) -> Array:
         r"""Returns \(\phi^2 \mu'^2 (\psi'(\mu\phi) + \psi'((1 - \mu)\phi))\)."""
         a, b = self._counts(params, f)
         phi, slope = self.dispersion(params, f), self.link.log_density(f)
@@ -256,31 +256,31 @@ class Beta(Dispersed):
         shares = [jnp.exp(jnp.minimum(jnp.log(phi) + slope - log, 30.0)) ** 2 for log in (log_a, log_b)]
         return information + shares[0] + shares[1]
 
-    def location(self, params: Params, f: Array) -> Array:
+    def target_mean(self, params: Params, f: Array) -> Array:
         """Returns μ."""
         return self.link.probability(f)
 
-    def spread(self, params: Params, f: Array) -> Array:
+    def target_variance(self, params: Params, f: Array) -> Array:
         r"""Returns \(\mu (1 - \mu)/(1 + \phi)\)."""
         return self.link.probability(f) * self.link.complement(f) / (1.0 + self.dispersion(params, f))
 
-    def surprise(self, params: Params, f: Array) -> Array:
+    def target_entropy(self, params: Params, f: Array) -> Array:
         """Returns the entropy, with parameters of at least 10⁻¹³, as it is unbounded below."""
         a, b = self._bounded_counts(params, f)
         return betaln(a, b) - (a - 1.0) * digamma(a) - (b - 1.0) * digamma(b) + (a + b - 2.0) * digamma(a + b)
 
-    def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
+    def target_sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         """Returns beta draws, which are never zero or one."""
         a, b = self._bounded_counts(params, f)
         end = jnp.finfo(f.dtype)
         return jnp.clip(jax.random.beta(key, a, b, f.shape, f.dtype), end.tiny, 1.0 - end.eps)
 
-    def below(self, params: Params, f: Array, y: Array) -> Array:
+    def target_cdf(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the regularised incomplete beta function."""
         a, b = self._bounded_counts(params, f)
         return betainc(a, b, y)
 
-    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+    def target_log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
         """Returns the logarithms of the regularised incomplete beta functions."""
         a, b = self._bounded_counts(params, f)
         end = jnp.finfo(f.dtype)

@@ -59,22 +59,22 @@ class StudentT(LearnedScale):
         r"""Returns \(2\nu/(\nu + 3)\) for each log σ."""
         return jax.tree.map(lambda leaf: jnp.full_like(leaf, 2 * self.df / (self.df + 3)), params)
 
-    def density(self, params: Params, f: Array, y: Array) -> Array:
+    def target_log_prob(self, params: Params, f: Array, y: Array) -> Array:
         scale = self.dispersion(params, f)
         return log_prob_of_student((y - f) / scale, self._df(f)) - jnp.log(scale)
 
-    def weight(self, params: Params, f: Array) -> Array:
+    def target_information(self, params: Params, f: Array) -> Array:
         r"""Returns \((\nu + 1) / ((\nu + 3) \sigma^2)\)."""
         return (self.df + 1) / (self.df + 3) / self.dispersion(params, f) ** 2
 
-    def location(self, params: Params, f: Array) -> Array:
+    def target_mean(self, params: Params, f: Array) -> Array:
         return f
 
-    def spread(self, params: Params, f: Array) -> Array:
+    def target_variance(self, params: Params, f: Array) -> Array:
         r"""Returns \(\sigma^2 \nu/(\nu - 2)\)."""
         return self.dispersion(params, f) ** 2 * (self.df / (self.df - 2))
 
-    def surprise(self, params: Params, f: Array) -> Array:
+    def target_entropy(self, params: Params, f: Array) -> Array:
         """Returns the entropy, which does not depend on f."""
         nu = self._df(f)
         of_one = (
@@ -82,11 +82,11 @@ class StudentT(LearnedScale):
         )
         return of_one + jnp.log(self.dispersion(params, f))
 
-    def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
+    def target_sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         """Returns f + σt."""
         return f + self.dispersion(params, f) * jax.random.t(key, self._df(f), f.shape, f.dtype)
 
-    def below(self, params: Params, f: Array, y: Array) -> Array:
+    def target_cdf(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the distribution function, by the incomplete beta function of t²/(ν + t²)."""
         nu, t = self._df(f), (y - f) / self.dispersion(params, f)
         # Of the smaller argument, whose complement is exact, so that both centre and tails are accurate.
@@ -98,7 +98,7 @@ class StudentT(LearnedScale):
         outer = 0.5 * betainc(nu / 2, half, nu / (nu + far))
         return jnp.where(central, 0.5 + jnp.sign(t) * inner, jnp.where(t > 0, 1.0 - outer, outer))
 
-    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+    def target_log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
         """Returns the logarithms of both tails."""
         return log_tails_of_student(self._df(f), (y - f) / self.dispersion(params, f))
 
@@ -150,32 +150,32 @@ class Quantile(LearnedScale):
         r"""Returns one for each log σ."""
         return jax.tree.map(jnp.ones_like, params)
 
-    def density(self, params: Params, f: Array, y: Array) -> Array:
+    def target_log_prob(self, params: Params, f: Array, y: Array) -> Array:
         scale = self.dispersion(params, f)
         return jnp.log(self._product(f)) - jnp.log(scale) - self._pinball((y - f) / scale)
 
-    def weight(self, params: Params, f: Array) -> Array:
+    def target_information(self, params: Params, f: Array) -> Array:
         r"""Returns \(\tau (1 - \tau)/\sigma^2\)."""
         return self._product(f) / self.dispersion(params, f) ** 2
 
-    def location(self, params: Params, f: Array) -> Array:
+    def target_mean(self, params: Params, f: Array) -> Array:
         r"""Returns \(f + \sigma (1 - 2\tau)/(\tau (1 - \tau))\)."""
         return f + self.dispersion(params, f) * (1.0 - 2.0 * self.level) / self._product(f)
 
-    def spread(self, params: Params, f: Array) -> Array:
+    def target_variance(self, params: Params, f: Array) -> Array:
         r"""Returns \(\sigma^2 (1 - 2\tau + 2\tau^2)/(\tau (1 - \tau))^2\)."""
         return (self.dispersion(params, f) / self._product(f)) ** 2 * (1.0 - 2.0 * self._product(f))
 
-    def surprise(self, params: Params, f: Array) -> Array:
+    def target_entropy(self, params: Params, f: Array) -> Array:
         r"""Returns \(1 + \log(\sigma/(\tau (1 - \tau)))\)."""
         return 1.0 + jnp.log(self.dispersion(params, f)) - jnp.log(self._product(f))
 
-    def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
+    def target_sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         """Returns f and the difference of two exponential draws of the two slopes."""
         up, down = jax.random.exponential(key, (2, *f.shape), f.dtype)
         return f + self.dispersion(params, f) * (up / self.level - down / (1.0 - self.level))
 
-    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+    def target_log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
         """Returns the logarithms of both tails, each an exponential on its side."""
         u = (y - f) / self.dispersion(params, f)
         left, right = jnp.where(u < 0, u, 0.0), jnp.where(u < 0, 0.0, u)
@@ -246,20 +246,20 @@ class VonMises(Dispersed):
         r"""Returns \(\kappa^2 A'(\kappa)\) for each log κ, \(A = I_1/I_0\)."""
         return jax.tree.map(lambda leaf: _information(jnp.exp(leaf)), params)
 
-    def density(self, params: Params, f: Array, y: Array) -> Array:
+    def target_log_prob(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(\kappa (\cos(y - f) - 1) - \log(2 \pi e^{-\kappa} I_0(\kappa))\)."""
         k = self.dispersion(params, f)
         return -2.0 * k * jnp.sin((y - f) / 2) ** 2 - jnp.log(i0e(k)) - math.log(2 * math.pi)
 
-    def weight(self, params: Params, f: Array) -> Array:
+    def target_information(self, params: Params, f: Array) -> Array:
         r"""Returns \(\kappa A(\kappa)\)."""
         k = self.dispersion(params, f)
         return k * i1e(k) / i0e(k)
 
-    def location(self, params: Params, f: Array) -> Array:
+    def target_mean(self, params: Params, f: Array) -> Array:
         return f
 
-    def spread(self, params: Params, f: Array) -> Array:
+    def target_variance(self, params: Params, f: Array) -> Array:
         """Returns the mean square of the angle, by quadrature over twelve deviations or the half circle."""
         k = self.dispersion(params, f)[..., None]
         reach = jnp.minimum(12.0 / jnp.sqrt(k), math.pi)
@@ -267,12 +267,12 @@ class VonMises(Dispersed):
         mass = jnp.exp(-2.0 * k * jnp.sin(angle / 2) ** 2) * jnp.asarray(_WEIGHTS, f.dtype).reshape(*[1] * f.ndim, -1)
         return jnp.sum(mass * angle**2, axis=-1) / jnp.sum(mass, axis=-1)
 
-    def surprise(self, params: Params, f: Array) -> Array:
+    def target_entropy(self, params: Params, f: Array) -> Array:
         r"""Returns \(\log(2 \pi I_0(\kappa)) - \kappa A(\kappa)\)."""
         k = self.dispersion(params, f)
         return math.log(2 * math.pi) + jnp.log(i0e(k)) + k * (1.0 - i1e(k) / i0e(k))
 
-    def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
+    def target_sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         """Returns draws within π of f."""
         from numpyro.distributions import VonMises as Angles
 

@@ -19,41 +19,40 @@ __all__ = ["IndependentTargets", "PerPosition", "target_of"]
 class IndependentTargets(Likelihood):
     """Base class of likelihoods with one target for each output, independent given f."""
 
-    # The targets are `[batch]` where there is one output, `[batch, outputs]` where there are several. A subclass
-    # defines methods whose arguments all have the shape `[batch, outputs]`: `density`, `weight`, `location`, `spread`,
-    # `draw`, and `surprise`, `below` and `tails` where there are formulas. Where a target has several outputs, it
-    # overrides `targets_shape`.
+    # The targets are `[batch]` for one output and `[batch, outputs]` for several. A subclass defines these methods,
+    # whose arguments all have the shape `[batch, outputs]`; those that may return None where there is a formula. Where
+    # a target has several outputs, it overrides `targets_shape`.
 
-    def density(self, params: Params, f: Array, y: Array) -> Array:
+    def target_log_prob(self, params: Params, f: Array, y: Array) -> Array:
         """Returns log p(y_k | f_k) in nats."""
         raise NotImplementedError
 
-    def weight(self, params: Params, f: Array) -> Array:
+    def target_information(self, params: Params, f: Array) -> Array:
         """Returns the Fisher information of each target about its output."""
         raise NotImplementedError
 
-    def location(self, params: Params, f: Array) -> Array:
+    def target_mean(self, params: Params, f: Array) -> Array:
         """Returns the means."""
         raise NotImplementedError
 
-    def spread(self, params: Params, f: Array) -> Array:
+    def target_variance(self, params: Params, f: Array) -> Array:
         """Returns the variances."""
         raise NotImplementedError
 
-    def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
+    def target_sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         """Returns one draw of each target."""
         raise NotImplementedError
 
-    def surprise(self, params: Params, f: Array) -> Array | None:
+    def target_entropy(self, params: Params, f: Array) -> Array | None:
         """Returns the entropies in nats; None without a formula, for an average over draws."""
         del params, f
 
-    def below(self, params: Params, f: Array, y: Array) -> Array | None:
-        """Returns P(Y_k ≤ y_k) for targets in the support, by default from `tails`; None without a formula."""
-        tails = self.tails(params, f, y)
+    def target_cdf(self, params: Params, f: Array, y: Array) -> Array | None:
+        """Returns P(Y_k ≤ y_k) for targets in the support, from `target_log_tails`; None without a formula."""
+        tails = self.target_log_tails(params, f, y)
         return None if tails is None else jnp.exp(tails[0])
 
-    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array] | None:
+    def target_log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array] | None:
         """Returns log P(Y_k ≤ y_k) and log P(Y_k > y_k) for targets in the support; None without a formula."""
         del params, f, y
 
@@ -74,38 +73,38 @@ class IndependentTargets(Likelihood):
 
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(\sum_k \log p(y_k \mid f_k)\) in nats, `[batch]`."""
-        return jnp.sum(self.density(params, f, self._columns(y, f)), axis=-1)
+        return jnp.sum(self.target_log_prob(params, f, self._columns(y, f)), axis=-1)
 
     def information(self, params: Params, f: Array) -> Array:
         """Returns the weights on a diagonal, `[batch, outputs, outputs]`."""
-        return self.weight(params, f)[:, :, None] * jnp.eye(f.shape[-1], dtype=f.dtype)[None]
+        return self.target_information(params, f)[:, :, None] * jnp.eye(f.shape[-1], dtype=f.dtype)[None]
 
     def information_root(self, params: Params, f: Array) -> Array:
         """Returns the roots of the weights on a diagonal."""
-        return jnp.sqrt(self.weight(params, f))[:, :, None] * jnp.eye(f.shape[-1], dtype=f.dtype)[None]
+        return jnp.sqrt(self.target_information(params, f))[:, :, None] * jnp.eye(f.shape[-1], dtype=f.dtype)[None]
 
     def information_diagonal(self, params: Params, f: Array) -> Array:
-        return self.weight(params, f)
+        return self.target_information(params, f)
 
     def mean(self, params: Params, f: Array) -> Array:
-        return target_of(self.location(params, f))
+        return target_of(self.target_mean(params, f))
 
     def variance(self, params: Params, f: Array) -> Array:
         """Returns the variances in the target's shape."""
-        return target_of(self.spread(params, f))
+        return target_of(self.target_variance(params, f))
 
     def entropy(self, params: Params, f: Array) -> Array:
         """Returns the sum of the entropies in nats, `[batch]`."""
-        entropies = self.surprise(params, f)
+        entropies = self.target_entropy(params, f)
         return super().entropy(params, f) if entropies is None else jnp.sum(entropies, axis=-1)
 
     def sample(self, key: RandomKey, params: Params, f: Array) -> Array:
-        return target_of(jax.lax.stop_gradient(self.draw(key, params, f)).astype(f.dtype))
+        return target_of(jax.lax.stop_gradient(self.target_sample(key, params, f)).astype(f.dtype))
 
     def cdf(self, params: Params, f: Array, y: Array) -> Array:
         """Returns P(Y_k ≤ y_k | f_k), output by output, in the target's shape."""
         ends, y = self.support, self._columns(y, f)
-        inside = self.below(params, f, jnp.clip(jnp.floor(y) if ends.discrete else y, ends.lower, ends.upper))
+        inside = self.target_cdf(params, f, jnp.clip(jnp.floor(y) if ends.discrete else y, ends.lower, ends.upper))
         if inside is None:
             return super().cdf(params, f, target_of(y))
         return target_of(jnp.where(y < ends.lower, 0.0, jnp.where(y >= ends.upper, 1.0, inside)))
@@ -114,7 +113,7 @@ class IndependentTargets(Likelihood):
         """Returns log P(Y_k ≤ y_k | f_k) and log P(Y_k > y_k | f_k), output by output, in the target's shape."""
         ends, y = self.support, self._columns(y, f)
         some = jnp.clip(jnp.floor(y) if ends.discrete else y, ends.lower, ends.upper)
-        logs = self.tails(params, f, jnp.where(jnp.isfinite(some), some, 1.0))
+        logs = self.target_log_tails(params, f, jnp.where(jnp.isfinite(some), some, 1.0))
         if logs is None:
             return super().log_tails(params, f, target_of(y))
         below = jnp.where(y < ends.lower, -jnp.inf, jnp.where(y >= ends.upper, 0.0, logs[0]))

@@ -129,39 +129,39 @@ class Binomial(IndependentTargets):
         trials = _parts(y)[1]
         return weights if trials is None else weights * jnp.asarray(trials).astype(weights.dtype)
 
-    def density(self, params: Params, f: Array, y: Array) -> Array:
+    def target_log_prob(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the log density of counts of `trials`."""
         return self._log_prob(f, y, jnp.full(f.shape, self._trials, f.dtype))
 
-    def weight(self, params: Params, f: Array) -> Array:
+    def target_information(self, params: Params, f: Array) -> Array:
         r"""Returns \(n p'^2 / (p (1 - p))\)."""
         return self._trials * self.link.weight(f)
 
-    def location(self, params: Params, f: Array) -> Array:
+    def target_mean(self, params: Params, f: Array) -> Array:
         return self._trials * self.link.probability(f)
 
-    def spread(self, params: Params, f: Array) -> Array:
+    def target_variance(self, params: Params, f: Array) -> Array:
         """Returns np(1 − p)."""
         return self._trials * self.link.probability(f) * self.link.complement(f)
 
-    def surprise(self, params: Params, f: Array) -> Array | None:
+    def target_entropy(self, params: Params, f: Array) -> Array | None:
         """Returns the sum over all counts, up to 1,024 trials."""
         if self._trials > _MOST:
             return None
         y = jnp.arange(self._trials + 1, dtype=f.dtype).reshape(-1, *[1] * f.ndim)
-        log_prob = jax.vmap(lambda y: self.density({}, f, jnp.broadcast_to(y, f.shape)))(y)
+        log_prob = jax.vmap(lambda y: self.target_log_prob({}, f, jnp.broadcast_to(y, f.shape)))(y)
         return -jnp.sum(jnp.exp(log_prob) * log_prob, axis=0)
 
-    def draw(self, key: RandomKey, params: Params, f: Array) -> Array:
+    def target_sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         """Returns binomial counts."""
         return jax.random.binomial(key, float(self._trials), self.link.probability(f), f.shape, f.dtype)
 
-    def below(self, params: Params, f: Array, y: Array) -> Array:
+    def target_cdf(self, params: Params, f: Array, y: Array) -> Array:
         """Returns the regularised incomplete beta function of 1 − p."""
         some = jnp.clip(y, 0.0, self._trials - 1.0)
         return betainc(self._trials - some, some + 1.0, self.link.complement(f))
 
-    def tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+    def target_log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
         """Returns the logarithms of the regularised incomplete beta functions of 1 − p."""
         log_one, log_zero = self.link.log_probs(f)
         some = jnp.clip(y, 0.0, self._trials - 1.0)
