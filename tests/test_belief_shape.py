@@ -21,7 +21,7 @@ from lamu.operators import Dense
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.running.belief_shape import shape_of
-from lamu.running.conclusion import say_unconverged
+from lamu.running.conclusion import warn_unconverged
 from lamu.running.schedule import Rounds
 
 pytestmark = pytest.mark.measured
@@ -249,4 +249,4 @@ def test_a_short_run_is_told_that_longer_may_not_help():
     with pytest.warns(
         Unconverged, match="has not converged: .* train longer .* not help, a Gaussian is the wrong shape"
     ):
-        say_unconverged(fit, None, chosen_earlier=False)
+        warn_unconverged(fit, None, chosen_earlier=False)

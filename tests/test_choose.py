@@ -15,10 +15,10 @@ from lamu.choose import (
     bounded,
     choose,
     doublings,
-    refined,
+    refine_grid,
     simplex,
     until_worse,
-    walked,
+    walk_downhill,
 )
 
 SINGULAR = lambda point: math.nan if point > -2.0 else abs(point + 3.0)
@@ -32,12 +32,22 @@ SINGULAR = lambda point: math.nan if point > -2.0 else abs(point + 3.0)
         (lambda scale: -scale, (doublings, 0.5, 3), [0.5, 1.0, 0.25, 2.0, 4.0], 4.0),
         (lambda scale: scale, (doublings, 0.5, 3), [0.5, 1.0, 0.25, 0.125, 0.0625], 0.0625),
         (lambda scale: abs(scale - 0.5), (doublings, 0.5, 3), [0.5, 1.0, 0.25], 0.5),
-        (lambda point: (point - 1.2) ** 2, (walked, 0.0, 1.0, (-4.0, 4.0)), [0.0, -1.0, 1.0, 2.0, 0.5, 1.5], 1.0),
-        (lambda point: (point + 1.6) ** 2, (walked, 0.0, 1.0, (-4.0, 4.0)), [0.0, -1.0, -2.0, -3.0, -2.5, -1.5], -1.5),
-        (lambda point: point, (walked, 0.0, 3.0, (-4.0, 4.0)), [0.0, -3.0, -4.0, -2.5], -4.0),
-        (SINGULAR, (walked, 0.0, 1.0, (-4.0, 4.0)), [0.0, -1.0, -2.0, -3.0, -4.0, -3.5, -2.5], -3.0),
-        (lambda point: (point - 1.2) ** 2, (refined, 0.0, 4.0, 3, 0.5), [0.0, 2.0, 4.0, 1.0, 3.0, 0.5, 1.5], 1.0),
-        (lambda point: point, (refined, 0.0, 4.0, 3, 0.5), [0.0, 2.0, 4.0, 1.0, 0.5], 0.0),
+        (
+            lambda point: (point - 1.2) ** 2,
+            (walk_downhill, 0.0, 1.0, (-4.0, 4.0)),
+            [0.0, -1.0, 1.0, 2.0, 0.5, 1.5],
+            1.0,
+        ),
+        (
+            lambda point: (point + 1.6) ** 2,
+            (walk_downhill, 0.0, 1.0, (-4.0, 4.0)),
+            [0.0, -1.0, -2.0, -3.0, -2.5, -1.5],
+            -1.5,
+        ),
+        (lambda point: point, (walk_downhill, 0.0, 3.0, (-4.0, 4.0)), [0.0, -3.0, -4.0, -2.5], -4.0),
+        (SINGULAR, (walk_downhill, 0.0, 1.0, (-4.0, 4.0)), [0.0, -1.0, -2.0, -3.0, -4.0, -3.5, -2.5], -3.0),
+        (lambda point: (point - 1.2) ** 2, (refine_grid, 0.0, 4.0, 3, 0.5), [0.0, 2.0, 4.0, 1.0, 3.0, 0.5, 1.5], 1.0),
+        (lambda point: point, (refine_grid, 0.0, 4.0, 3, 0.5), [0.0, 2.0, 4.0, 1.0, 0.5], 0.0),
     ],
 )
 def test_a_search_asks_for_candidates_in_its_order(loss: Any, search: Any, asked: Any, best: Any) -> None:

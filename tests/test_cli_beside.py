@@ -250,7 +250,7 @@ def test_a_row_of_weight_two_is_the_row_twice() -> None:
     near(inputs.learn(features, slice(None), True, y, 0, weight)["fills"], np.median(X[rows], axis=0))
     near(learning._shape(x, y, weight), learning._shape(x[rows], y[rows], np.ones(len(rows))), 1e-4)
     ordered = np.digitize(y, [-0.5, 0.5])
-    assert learning._rising(x, ordered, weight) == learning._rising(x[rows], ordered[rows], np.ones(len(rows)))
+    assert learning._is_ordered(x, ordered, weight) == learning._is_ordered(x[rows], ordered[rows], np.ones(len(rows)))
     encoding = Encoding("level", "regression", (), ("wet", "warm"))
     model, _ = defaults.model_for(encoding, x, y, None, "conjugate", None, weight)
     other, _ = defaults.model_for(encoding, x[rows], y[rows], None, "conjugate")

@@ -13,7 +13,7 @@ from lamu.cli import comparing, printing
 from lamu.cli.comparing import FLOOR
 from lamu.cli.printing import plain
 from lamu.cli.request import Request
-from lamu.cli.worker import contest, main
+from lamu.cli.worker import fit_and_score, main
 from tests.command_line import assert_refused, csv_of
 
 
@@ -113,7 +113,7 @@ def test_a_failure_is_a_sentence_and_a_code(lamu, answers):
 def test_a_contestant_fits_every_split_and_says_why_it_failed(tmp_path, monkeypatch):
     csv_of("iris").to_csv(tmp_path / "iris.csv", index=False)
     request = Request(str(tmp_path / "iris.csv"), "target", epochs=4)
-    found = contest(request, "adam", ("learning_rate=0.01",), 2)
+    found = fit_and_score(request, "adam", ("learning_rate=0.01",), 2)
     assert [len(split["nll"]) for split in found["splits"]] == [24, 24]
     assert found["splits"][0]["nll"].tolist() != found["splits"][1]["nll"].tolist()
     assert found["splits"][0]["steps"] == 4 * 2
@@ -224,7 +224,7 @@ def test_the_default_is_what_fit_runs_unless_it_is_told(lamu, tmp_path):
     assert lamu("fit", *data, "--no-report", "--out", "run").code == 0
     fitted = json.loads((tmp_path / "run" / "metrics.json").read_text())["scores"]
     request = Request("table.csv", "target", epochs=2)
-    found = contest(request, "default", (), splits=1)
+    found = fit_and_score(request, "default", (), splits=1)
     assert plain(found["splits"][0]["scores"]) == pytest.approx(fitted)  # twelve rows have no calibration error
     assert found["epochs"] is None
 

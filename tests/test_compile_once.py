@@ -47,7 +47,7 @@ def test_an_option_that_xla_does_not_know_is_left_out() -> None:
 
 def test_what_xla_flags_say_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     options = []
-    monkeypatch.setattr(compile_once, "_known", lambda known: options.append(dict(known)) or {})
+    monkeypatch.setattr(compile_once, "_accepted_options", lambda known: options.append(dict(known)) or {})
     for flags in ("", "--xla_backend_optimization_level=2"):
         monkeypatch.setenv("XLA_FLAGS", flags)
         CompiledOnce(lambda x: x + 1, compile_once._LIGHTLY, ())(jnp.asarray(1.0))

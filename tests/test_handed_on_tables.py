@@ -467,7 +467,7 @@ def test_a_contest_learns_from_the_rows_of_each_split(kept: bool, csv: Path, mon
     known, asked = worker.evidence, []
     monkeypatch.setattr(worker, "evidence", lambda posterior, data: asked.append(data) or known(posterior, data))
     request = Request(str(csv), "y", seed=4, likelihood="gaussian", epochs=3)
-    found = worker.contest(request, "ivon", (), 2, str(keep) if kept else None)
+    found = worker.fit_and_score(request, "ivon", (), 2, str(keep) if kept else None)
     assert [given.seed for given in way.given] == [4, 5]
     for s, (given, split, data) in enumerate(zip(way.given, found["splits"], asked, strict=True)):
         np.testing.assert_array_equal(data["x"], given.x)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import lamu
-from lamu.running.progress import Interruption, heard
+from lamu.running.progress import Interruption, interruptible
 
 X, Y = lamu.data.load("diabetes")
 MODEL = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian()).standardised(X, Y)
@@ -63,7 +63,7 @@ def test_an_interrupt_is_heard_before_and_after_a_run_too(press: Any) -> None:
         for _ in range(500):
             time.sleep(0.01)
 
-    with pytest.raises(KeyboardInterrupt), heard():
+    with pytest.raises(KeyboardInterrupt), interruptible():
         command()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -71,7 +71,7 @@ def test_an_interrupt_is_heard_before_and_after_a_run_too(press: Any) -> None:
 @pytest.mark.parametrize("press", [_xla_gc_callback, lambda: signal.raise_signal(signal.SIGINT)])
 def test_one_interrupt_of_a_run_is_heard_once(press: Any) -> None:
     """The run ends, and what comes after it is not interrupted by the same signal."""
-    with heard():
+    with interruptible():
         fit, seen = interrupted_by(press)
         time.sleep(0.2)
     assert fit.interrupted
@@ -79,7 +79,7 @@ def test_one_interrupt_of_a_run_is_heard_once(press: Any) -> None:
 
 
 def test_a_second_interrupt_is_heard_too() -> None:
-    with heard():
+    with interruptible():
         for _ in range(2):
             with pytest.raises(KeyboardInterrupt):
                 signal.raise_signal(signal.SIGINT)
@@ -93,14 +93,14 @@ def test_an_error_of_another_kind_passes_through() -> None:
 
 
 def test_a_handler_of_somebody_else_stays() -> None:
-    heard: list[int] = []
+    received: list[int] = []
 
     def mine(number: int, frame: Any) -> None:
-        heard.append(number)
+        received.append(number)
 
     signal.signal(signal.SIGINT, mine)
     fit, _ = interrupted_by(lambda: signal.raise_signal(signal.SIGINT))
-    assert heard == [signal.SIGINT]
+    assert received == [signal.SIGINT]
     assert not fit.interrupted
     assert signal.getsignal(signal.SIGINT) is mine
 

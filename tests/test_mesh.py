@@ -28,7 +28,7 @@ from lamu.protocol import Choices, Traits
 from lamu.record import record
 from lamu.running import compiled_steps
 from lamu.running.compiled_steps import OneDevice
-from lamu.running.sharding import Devices, Spread
+from lamu.running.sharding import Devices, DistributedAlgorithm
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(46, 3))
@@ -94,8 +94,8 @@ def one_after_the_other() -> None:
 def exchanged() -> None:
     """Members that are apart exchange numbers, and no weights: the mean of their losses, the largest residual."""
     devices = Devices.of(mesh(runs=4), MEMBERS)
-    objective, rows = devices.everywhere((Objective(MODEL, 46.0), Arrays.of((X, Y))))
-    spread, keys = devices.spread(MEMBERS), devices.everywhere((jax.random.key(1), jax.random.key(2)))
+    objective, rows = devices.replicate((Objective(MODEL, 46.0), Arrays.of((X, Y))))
+    spread, keys = devices.distribute(MEMBERS), devices.replicate((jax.random.key(1), jax.random.key(2)))
     state = compiled_steps.start(spread, jax.random.key(0), objective, rows.full())
     lowered = compiled_steps.scan_batches.lower(spread, state, objective, rows, 0, 5, *keys, 5, 10, True, 1)
     program = lowered.compile().as_text()
@@ -223,8 +223,8 @@ def test_the_leading_axis_of_a_state_is_that_of_its_runs(name: str) -> None:
 
 def test_one_device_is_a_mesh_too() -> None:
     devices = Devices.of(mesh(runs=1), CHAINS)
-    assert isinstance(devices.spread(CHAINS), Spread)
-    assert OneDevice().spread(CHAINS) is CHAINS
+    assert isinstance(devices.distribute(CHAINS), DistributedAlgorithm)
+    assert OneDevice().distribute(CHAINS) is CHAINS
     alone, one = (lamu.fit(LINE, (X, Y), MEMBERS, epochs=1, mesh=where) for where in (None, mesh(runs=1, data=1)))
     assert_near(one.posterior.belief, alone.posterior.belief)
 

@@ -111,8 +111,8 @@ def check_equal(axis: str, name: str, devices: str) -> None:
 def collectives(algorithm: Any, target: Any = MODEL, x: Any = X, y: Any = Y, **axes: int) -> tuple[Counter[str], Any]:
     """The collectives of one compiled step but those of one number, and what the compiler says of its memory."""
     devices = Devices.of(jax.make_mesh(tuple(axes.values()), tuple(axes)), algorithm)
-    objective, rows, key = devices.everywhere((Objective(target, 48.0), Arrays.of((x, y)), jax.random.key(0)))
-    spread, batch = devices.spread(algorithm), devices.dealt_batch(rows.example(16))
+    objective, rows, key = devices.replicate((Objective(target, 48.0), Arrays.of((x, y)), jax.random.key(0)))
+    spread, batch = devices.distribute(algorithm), devices.place_batch(rows.example(16))
     state = compiled_steps.start(spread, key, objective, batch)
     program = compiled_steps.one_step.lower(spread, state, objective, batch, key).compile()
     return exchanges(program), program.memory_analysis()

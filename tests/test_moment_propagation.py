@@ -15,7 +15,7 @@ from scipy import integrate, stats
 
 import lamu
 from lamu.algorithms import pbp
-from lamu.algorithms.moments import MomentState, PriorFactors, renewed, require_variance
+from lamu.algorithms.moments import MomentState, PriorFactors, moment_matched, require_variance
 from lamu.data import Arrays, Batch
 from lamu.families import Gamma
 from lamu.families.matrix_normal import NoiseScale
@@ -149,8 +149,8 @@ def test_the_noises_belief_has_the_moments_of_the_published_ratios() -> None:
 
     for case in ((6.0, 6.0, 0.3, 2.0), (40.0, 3.0, 0.01, 0.05), (9000.0, 700.0, 0.02, 0.2)):
         expected = published(*case)
-        np.testing.assert_allclose(renewed(*case), expected, rtol=1e-8)
-        single = renewed(*(jnp.float32(number) for number in case))
+        np.testing.assert_allclose(moment_matched(*case), expected, rtol=1e-8)
+        single = moment_matched(*(jnp.float32(number) for number in case))
         np.testing.assert_allclose(np.asarray(single), expected, rtol=1e-5)
 
 

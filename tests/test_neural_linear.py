@@ -178,7 +178,7 @@ def test_the_belief_is_a_density_with_the_moments_of_its_draws() -> None:
     weights = np.asarray(draws["network"])[:, 0, 0]
     assert abs(weights.mean() - 0.5) < 5 * weights.std() / 4000**0.5
     assert abs(weights.var() / (0.75 / 2.0) - 1) < 0.2
-    np.testing.assert_allclose(belief.spread(jnp.array([[3.0]])), [[4.5]], rtol=1e-12)
+    np.testing.assert_allclose(belief.quadratic_form(jnp.array([[3.0]])), [[4.5]], rtol=1e-12)
     heavy = StudentPredictive(jnp.zeros(1), jnp.ones(1), jnp.full(1, 1.5), jnp.full(1, 0.5))
     assert np.isinf(heavy.variance[0])
     np.testing.assert_allclose(heavy.quantile(0.999), stats.t(1.5).ppf(0.999), rtol=1e-8)

@@ -18,7 +18,7 @@ import pytest
 
 from lamu.cli import main
 from lamu.cli.request import Request, learning_rows
-from lamu.cli.worker import contest
+from lamu.cli.worker import fit_and_score
 from lamu.data.imputation import _sobol
 from lamu.store import fingerprint
 
@@ -117,7 +117,7 @@ def test_compare_learns_from_the_training_rows_alone(tables: Any, tmp_path: Path
     found = []
     for path in paths[: 3 if kind == "classes" else 2]:
         keep = tmp_path / path.stem
-        answer = contest(request_for(path, kind), "ivon", QUICK, 1, str(keep))["splits"][0]
+        answer = fit_and_score(request_for(path, kind), "ivon", QUICK, 1, str(keep))["splits"][0]
         found.append((fingerprint(keep / "0"), answer["evidence"], np.asarray(answer["nll"]).tolist()))
     first, test, *train = found
     assert test[:2] == first[:2]

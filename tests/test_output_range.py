@@ -34,7 +34,7 @@ from lamu.likelihoods import (
 from lamu.likelihoods.links import Probit, SquareRoot
 from lamu.networks import NNX, Equinox, Linen, Torch, Trained
 from lamu.networks.output_range import output_range
-from lamu.running.conclusion import say_probabilities
+from lamu.running.conclusion import warn_probabilities
 from tests.for_each import for_each
 
 X = np.linspace(-1, 1, 12).reshape(4, 3).astype(np.float32)
@@ -226,9 +226,9 @@ def test_probabilities_that_the_program_does_not_show_are_warned_of():
 
     rows = Batch.of(jnp.asarray(x), jnp.asarray(y))
     with pytest.warns(UserWarning, match="lie between 0 and 1, and as probabilities.*Bernoulli takes them as log odds"):
-        say_probabilities(lamu.Model(Trained(hidden, {"a": jnp.full(1, 9.0, "float32")}), Bernoulli()), rows)
+        warn_probabilities(lamu.Model(Trained(hidden, {"a": jnp.full(1, 9.0, "float32")}), Bernoulli()), rows)
     with warnings.catch_warnings():  # log odds of a network that knows little lie there too, and fit as log odds
         warnings.simplefilter("error")
         few = Trained(lambda w, x: w["a"][None] + 0.01 * x, {"a": jnp.full(1, 0.6, "float32")})
         often = Batch.of(jnp.asarray(x), (jnp.arange(60) % 20 < 13).astype(int))
-        say_probabilities(lamu.Model(few, Bernoulli()), often)
+        warn_probabilities(lamu.Model(few, Bernoulli()), often)

@@ -16,7 +16,7 @@ from lamu.families import Gaussian
 from lamu.mcmc.chains import LogTarget
 from lamu.objective import BatchLoss, NetworkParameters, Objective, microbatching
 from lamu.objective.curvature import SquaredGradients
-from lamu.objective.microbatching import parts_of
+from lamu.objective.microbatching import num_chunks
 from lamu.operators import Diagonal
 
 ROWS = 23  # no multiple of the parts below
@@ -88,7 +88,7 @@ def test_less_is_held() -> None:
     batch = Batch.of(x, generator.integers(0, 3, 4096))
     model = lamu.Model(lamu.networks.ConvNet((4,), (8,)), lamu.likelihoods.Categorical(3))
     params, state = model.init(jax.random.key(0), batch)
-    count = parts_of(model, batch, state, params, runs=4)
+    count = num_chunks(model, batch, state, params, runs=4)
     assert 3 < count < 4096
     held = {
         parts: memory.held_by(jax.jit(jax.grad(LogTarget(Objective(model, 4096.0), batch, state, parts))), params)
@@ -99,10 +99,10 @@ def test_less_is_held() -> None:
 
 def test_small_work_and_linear_networks_are_one_part() -> None:
     model, batch, params, state = problem(dtype=np.float32)
-    assert parts_of(model, batch, state, params, runs=4) == 1
+    assert num_chunks(model, batch, state, params, runs=4) == 1
     linear = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(1.0))
     many = Batch.of(np.zeros((300_000, 3), np.float32), np.zeros(300_000, np.float32))
-    assert parts_of(linear, many, {}, linear.init(jax.random.key(0), many)[0], runs=64) == 1
+    assert num_chunks(linear, many, {}, linear.init(jax.random.key(0), many)[0], runs=64) == 1
 
 
 @pytest.mark.stress
@@ -120,8 +120,8 @@ def test_a_sampler_takes_parts_and_samples_the_same(monkeypatch) -> None:
         first, _ = model.init(jax.random.key(1), Batch.of(x, y))
         frozen = model.freeze(first, "layers/0/bias")
         whole = drawn()
-        monkeypatch.setattr(microbatching, "_HELD", {})
-        monkeypatch.setattr(microbatching, "_HELD_ELSEWHERE", 4000)
+        monkeypatch.setattr(microbatching, "_CACHE_BYTES", {})
+        monkeypatch.setattr(microbatching, "_CACHE_BYTES_ELSEWHERE", 4000)
         params, state = frozen.init(jax.random.key(1), Batch.of(x, y))
         jax.clear_caches()
         assert LogTarget.of(Objective(frozen, 101.0), Batch.of(x, y), state, params, 2).parts > 3
@@ -152,8 +152,8 @@ class Counted:
 @pytest.fixture
 def small(monkeypatch):
     """A cache of a few bytes, so that every network is in parts that can be."""
-    monkeypatch.setattr(microbatching, "_HELD", {})
-    monkeypatch.setattr(microbatching, "_HELD_ELSEWHERE", 20)
+    monkeypatch.setattr(microbatching, "_CACHE_BYTES", {})
+    monkeypatch.setattr(microbatching, "_CACHE_BYTES_ELSEWHERE", 20)
 
 
 def loss_of(network, rows: int = 23):
@@ -179,9 +179,9 @@ def test_a_training_step_is_the_same_in_parts(monkeypatch) -> None:
             SquaredGradients().evaluate(loss, theta, belief, Diagonal, jax.random.key(2)),
         )
         whole = measure()
-        monkeypatch.setattr(microbatching, "_HELD", {})
+        monkeypatch.setattr(microbatching, "_CACHE_BYTES", {})
         for held in (1, 300):
-            monkeypatch.setattr(microbatching, "_HELD_ELSEWHERE", held)
+            monkeypatch.setattr(microbatching, "_CACHE_BYTES_ELSEWHERE", held)
             assert loss.parts(theta, jax.random.key(2)) > 1
             jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), measure(), whole)
 
@@ -238,6 +238,6 @@ def test_recipes_step_the_same_in_parts(algorithm, monkeypatch) -> None:
 
     with jax.enable_x64(True):
         whole = last()
-        monkeypatch.setattr(microbatching, "_HELD", {})
-        monkeypatch.setattr(microbatching, "_HELD_ELSEWHERE", 300)
+        monkeypatch.setattr(microbatching, "_CACHE_BYTES", {})
+        monkeypatch.setattr(microbatching, "_CACHE_BYTES_ELSEWHERE", 300)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10), last(), whole)

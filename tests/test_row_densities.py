@@ -128,7 +128,7 @@ def test_log_prob_warns_of_rows_that_stay_open_and_says_where_their_k_is(monkeyp
 
 @pytest.mark.parametrize("samples", [1, 16])
 def test_few_samples_are_averages_of_the_encoders_weights(samples, monkeypatch):
-    monkeypatch.setattr("lamu.latent.row_proposals.weighed_rows", None)
+    monkeypatch.setattr("lamu.latent.row_proposals.row_log_probs", None)
     posterior, y = narrow(0.1), rows()
     batch = posterior.model.rows({"y": y}).full()
     plain = posterior.model.row_log_prob(posterior.belief, batch, samples, posterior.key)

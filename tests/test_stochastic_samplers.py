@@ -29,7 +29,7 @@ from lamu.mcmc import (
     sgld,
     sgnht,
 )
-from lamu.mcmc.chains import apart, posterior_from_draws
+from lamu.mcmc.chains import dispersed_starts, posterior_from_draws
 from lamu.mcmc.diagnostics import in_one_place
 from lamu.mcmc.dynamics import Dynamics, Friction
 from lamu.mcmc.gradients import Minibatch, mean_loss
@@ -489,7 +489,7 @@ def test_chains_of_cycles_start_apart_and_others_where_the_density_says() -> Non
 def test_chains_stay_where_the_density_would_not_be_finite() -> None:
     """Half of all starts about one would lie below zero, where the square root is no number."""
     density = lamu.LogDensity(lambda t: -jnp.sqrt(t), 1.0)
-    found = apart(jax.random.key(0), {"network": jnp.ones(200), "likelihood": {}}, density)["network"]
+    found = dispersed_starts(jax.random.key(0), {"network": jnp.ones(200), "likelihood": {}}, density)["network"]
     assert bool((found > 0).all())
     assert 0.15 < float(jnp.mean(found == 1.0)) < 0.4  # a fourth: 1 ± 2 is below zero
 

@@ -14,7 +14,7 @@ import pytest
 import lamu
 from lamu.data import Arrays
 from lamu.priors import Normal
-from lamu.running.conclusion import say_worse_than_mean
+from lamu.running.conclusion import warn_worse_than_mean
 from lamu.running.result import Fit
 from lamu.running.validation import Best, set_aside, validation_nll
 
@@ -247,7 +247,7 @@ def test_what_to_do_is_a_longer_run_else_the_temperature_for_classes_and_the_sca
         for far, words in ((0.0, name), (9.0, "train longer first")):
             found = Fit(replace(wide, convergence=lamu.Convergence(residual=far)), {}, None)
             with pytest.warns(lamu.WorseThanMean, match=words):
-                say_worse_than_mean(found, Arrays.of((X, y)))
+                warn_worse_than_mean(found, Arrays.of((X, y)))
 
 
 def test_a_search_of_the_scale_does_not_tell_it_of_runs_that_compare() -> None:

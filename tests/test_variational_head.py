@@ -116,7 +116,7 @@ def test_covariances_agree_with_their_precision(covariance: Any) -> None:
     precision, phi = covariance.precision(raw, head), jnp.asarray(rng.normal(size=(3, 3)))
     inverse = np.linalg.inv(precision.dense(head)).reshape(3, 2, 3, 2)
     expected = np.einsum("ni,ikjk,nj->nk", phi, inverse, phi)
-    np.testing.assert_allclose(covariance.spread(raw, phi), expected, rtol=1e-9)
+    np.testing.assert_allclose(covariance.quadratic_form(raw, phi), expected, rtol=1e-9)
     np.testing.assert_allclose(covariance.variance(raw), np.einsum("ikik->ki", inverse), rtol=1e-9)
     entropy = 3 * (1 + np.log(2 * np.pi)) - np.linalg.slogdet(precision.dense(head))[1] / 2
     np.testing.assert_allclose(covariance.entropy(raw), entropy, rtol=1e-10)

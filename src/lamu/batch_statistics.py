@@ -80,7 +80,7 @@ class Recomputed(BatchStatistics):
         """Returns the posterior with the state of its mean."""
         if data is None or not jax.tree.leaves(posterior.network_state):
             return posterior
-        x = _some(data)
+        x = _subsample(data)
         settle = jax.jit(lambda params, state: settled_state(supervised(posterior.model), params, state, x))
         return replace(posterior, network_state=settle(posterior.mean, posterior.network_state))
 
@@ -102,10 +102,10 @@ class RecomputedPerDraw(BatchStatistics):
         """Returns the posterior that predicts by draws, each with its own network state."""
         if data is None or not jax.tree.leaves(posterior.network_state):
             return posterior
-        return posterior.with_rule(OwnStatistics(_some(data)))
+        return posterior.with_rule(OwnStatistics(_subsample(data)))
 
 
-def _some(data: Data) -> Array:
+def _subsample(data: Data) -> Array:
     """Returns up to 1,024 rows: evenly spaced ones of arrays, which may be sorted, and the first of a stream."""
     if isinstance(data, Arrays):
         spread = np.linspace(0, data.count - 1, min(data.count, _ROWS)).astype(int)

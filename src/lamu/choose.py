@@ -19,10 +19,10 @@ __all__ = [
     "bounded",
     "choose",
     "doublings",
-    "refined",
+    "refine_grid",
     "simplex",
     "until_worse",
-    "walked",
+    "walk_downhill",
 ]
 
 Candidate = TypeVar("Candidate", bound=Hashable)
@@ -102,7 +102,7 @@ def doublings(ask: Ask, start: float, farthest: int) -> None:
         ask(point)
 
 
-def walked(ask: Ask, start: float, stride: float, ends: tuple[float, float]) -> None:
+def walk_downhill(ask: Ask, start: float, stride: float, ends: tuple[float, float]) -> None:
     """Walks from a start downwards, or else upwards, while the loss falls; the last steps are half a stride."""
     within = lambda point: min(max(point, ends[0]), ends[1])
     best = within(start)
@@ -117,7 +117,7 @@ def walked(ask: Ask, start: float, stride: float, ends: tuple[float, float]) -> 
                 break
 
 
-def refined(ask: Ask, low: float, high: float, points: int, until: float) -> None:
+def refine_grid(ask: Ask, low: float, high: float, points: int, until: float) -> None:
     """Evaluates a grid, then finer grids around its best point."""
     # Not SciPy's: importing its optimisers takes a tenth of the time of the whole posterior of a small network.
     grid, stride = np.linspace(low, high, points, retstep=True)

@@ -61,7 +61,7 @@ class CompiledOnce:
     @functools.cached_property
     def _compiled(self) -> Any:
         flags = os.environ.get("XLA_FLAGS", "")  # what is said there holds for every program
-        options = _known(tuple(option for option in self._options.items() if option[0] not in flags))
+        options = _accepted_options(tuple(option for option in self._options.items() if option[0] not in flags))
         numbers = {"static_argnums": self._static, "donate_argnums": self._donated}
         return jax.jit(self._function, compiler_options=options or None, **numbers)
 
@@ -101,7 +101,7 @@ def _outside() -> Any:
 
 
 @functools.cache
-def _known(options: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+def _accepted_options(options: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
     """Returns the options that this version of XLA accepts, tested by compiling a small program."""
     if _are_known(options):
         return dict(options)

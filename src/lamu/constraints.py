@@ -86,7 +86,7 @@ class Constraints:
         return constraints.real if constraint is None else constraint
 
     def _constraint(self, path: str) -> Any:
-        return next((_opened(stored) for pattern, stored in self.table if tree.matches(path, pattern)), None)
+        return next((_read_constraint(stored) for pattern, stored in self.table if tree.matches(path, pattern)), None)
 
     def _transform(self, path: str) -> Any:
         constraint = self._constraint(path)
@@ -199,13 +199,13 @@ class NumpyroConstraint:
         if not (isinstance(kind, type) and issubclass(kind, constraints.Constraint)):
             raise ValueError(f"NumPyro has no constraint {self.name!r}")
         names = tuple(name for name, _ in self.holds)
-        return kind.tree_unflatten((names, {}), tuple(_unkept(value) for _, value in self.holds))
+        return kind.tree_unflatten((names, {}), tuple(_decoded_attribute(value) for _, value in self.holds))
 
     def __repr__(self) -> str:
         return repr(self.constraint)
 
 
-def _kept(value: Any) -> Any:
+def _encoded_attribute(value: Any) -> Any:
     """Returns an attribute of a NumPyro constraint, a number or a constraint, in a hashable form that can be saved."""
     if isinstance(value, str | bool | int | float | tuple):
         return value
@@ -215,7 +215,7 @@ def _kept(value: Any) -> Any:
     return ("array", str(array.dtype), array.shape, tuple(array.ravel().tolist()))
 
 
-def _unkept(value: Any) -> Any:
+def _decoded_attribute(value: Any) -> Any:
     if isinstance(value, NumpyroConstraint | _Foreign):
         return value.constraint
     if isinstance(value, tuple) and value[:1] == ("array",):
@@ -235,7 +235,7 @@ def _foreign(constraint: Any) -> Any:
         return _Foreign(constraint)
     values, (names, more) = constraint.tree_flatten()
     pairs = (*zip(names, values, strict=True), *sorted(more.items()))
-    return NumpyroConstraint(kind.__name__, tuple((name, _kept(value)) for name, value in pairs))
+    return NumpyroConstraint(kind.__name__, tuple((name, _encoded_attribute(value)) for name, value in pairs))
 
 
 class _Foreign:
@@ -279,7 +279,7 @@ def _frozen(pattern: str, constraint: object) -> Any:
     )
 
 
-def _opened(stored: Any) -> Any:
+def _read_constraint(stored: Any) -> Any:
     """Returns the constraint of NumPyro; None for the real numbers."""
     from numpyro.distributions import constraints
 

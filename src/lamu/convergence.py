@@ -136,33 +136,33 @@ class Convergence:
         """The distances beyond their limits, each with its figure."""
         reasons = []
         if self.shift is not None:
-            if _beyond(self.shift, _FARTHEST_OUTPUTS):
+            if _exceeded(self.shift, _FARTHEST_OUTPUTS):
                 reasons.append(
                     f"the outputs at the rows are {self.shift:.2f} posterior standard deviations from those at the "
                     f"mode (root mean square; {_FARTHEST_OUTPUTS} is the limit)"
                 )
-        elif _beyond(self._certain_offset, FARTHEST_MEAN):
+        elif _exceeded(self._certain_offset, FARTHEST_MEAN):
             reasons.append(
                 f"the mean is {self.offset:.2f} posterior standard deviations from the fixed point (root mean square; "
                 f"{FARTHEST_MEAN} is the limit)"
             )
-        if _beyond(self.precision_error, _PRECISION):
+        if _exceeded(self.precision_error, _PRECISION):
             reasons.append(
                 f"precisions are off by a median factor of {math.exp(min(self.precision_error or 0.0, 700.0)):.2f} "
                 f"({math.exp(_PRECISION):.2f} is the limit)"
             )
-        elif _beyond(self.precision_error_90, _PRECISION_90):
+        elif _exceeded(self.precision_error_90, _PRECISION_90):
             reasons.append(
                 f"a tenth of the precisions is off by a factor of "
                 f"{math.exp(min(self.precision_error_90 or 0.0, 700.0)):.2f} or more ({math.exp(_PRECISION_90):.2f} is "
                 "the limit)"
             )
-        if _beyond(self.r_hat, LARGEST_R_HAT):
+        if _exceeded(self.r_hat, LARGEST_R_HAT):
             reasons.append(f"the chains did not mix (R-hat {self.r_hat:.2f}; {LARGEST_R_HAT} is the limit)")
         if self.ess is not None and not self.ess >= _ESS:
             reasons.append(f"the chains hold {self.ess:.0f} effective draws ({_ESS:.0f} is the limit)")
         where = f", most of all in {self.misshapen}" if self.misshapen else ""
-        if _beyond(self.divergence, FARTHEST_SHAPE):
+        if _exceeded(self.divergence, FARTHEST_SHAPE):
             who = "the belief is not the posterior" if reasons else "a Gaussian is the wrong shape for this posterior"
             k = (
                 ""
@@ -184,7 +184,7 @@ class Convergence:
     @property
     def has_shape(self) -> bool:
         """Whether the belief's family can be close to the posterior, as far as measured."""
-        return not (_beyond(self.divergence, FARTHEST_SHAPE) or self.is_narrow)
+        return not (_exceeded(self.divergence, FARTHEST_SHAPE) or self.is_narrow)
 
     @property
     def is_narrow(self) -> bool:
@@ -218,7 +218,7 @@ class Convergence:
         return {"converged": self.converged, **{name: float(v) for name, v in named.items() if v is not None}}
 
 
-def _beyond(value: float | None, limit: float) -> bool:
+def _exceeded(value: float | None, limit: float) -> bool:
     return value is not None and not value <= limit  # NaN is beyond every limit
 
 

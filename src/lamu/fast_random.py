@@ -79,7 +79,7 @@ def normals(key: RandomKey, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[
 
 def _drawn(words: Array, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     wide = dtype if dtype == jnp.float64 else jnp.dtype(jnp.float32)
-    return _apart(words if dtype == jnp.float64 else words[:2], tuple(shape), wide).astype(dtype)
+    return _in_branch(words if dtype == jnp.float64 else words[:2], tuple(shape), wide).astype(dtype)
 
 
 def _words_of(key: RandomKey, precise: bool, size: int) -> Array:
@@ -98,7 +98,7 @@ def _words(key: RandomKey, size: int) -> Array:
 
 
 @partial(jax.jit, static_argnums=(1, 2))
-def _apart(words: Array, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+def _in_branch(words: Array, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     """Draws inside of branches on CPUs, where XLA would otherwise fuse the draw into every use of it."""
     uniforms = partial(_uniforms, shape=shape, dtype=dtype)
 

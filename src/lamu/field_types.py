@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-__all__ = ["hints_of", "suits", "written"]
+__all__ = ["hints_of", "is_instance", "written"]
 
 
 @functools.cache
@@ -25,7 +25,7 @@ def hints_of(cls: type) -> Mapping[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.name in hints}
 
 
-def suits(value: object, hint: object) -> bool:
+def is_instance(value: object, hint: object) -> bool:
     """Whether a value is an instance of an annotation; True where that cannot be checked."""
     # A number may be an array without dimensions, and an integer is accepted for a float, as in Python's own rules. A
     # Boolean is not accepted for a number.
@@ -33,17 +33,17 @@ def suits(value: object, hint: object) -> bool:
         return True
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return any(suits(value, each) for each in arguments)
+        return any(is_instance(value, each) for each in arguments)
     if origin is typing.Literal:
         return any(type(value) is type(each) and value == each for each in arguments)
     if origin is tuple or hint is tuple:
         return isinstance(value, tuple) and _items_suit(value, arguments)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return isinstance(value, Mapping) and all(
-            suits(key, arguments[0]) and suits(item, arguments[1]) for key, item in value.items()
+            is_instance(key, arguments[0]) and is_instance(item, arguments[1]) for key, item in value.items()
         )
     if isinstance(origin, type) and issubclass(origin, Sequence):
-        return isinstance(value, Sequence) and all(suits(item, arguments[0]) for item in value)
+        return isinstance(value, Sequence) and all(is_instance(item, arguments[0]) for item in value)
     if hint is None or hint is type(None):
         return value is None
     if hint in _NUMBERS:
@@ -77,8 +77,8 @@ def _items_suit(value: tuple[object, ...], arguments: tuple[object, ...]) -> boo
     if not arguments:
         return True
     if len(arguments) == 2 and arguments[1] is Ellipsis:
-        return all(suits(item, arguments[0]) for item in value)
-    return len(value) == len(arguments) and all(map(suits, value, arguments))
+        return all(is_instance(item, arguments[0]) for item in value)
+    return len(value) == len(arguments) and all(map(is_instance, value, arguments))
 
 
 def written(hint: Any) -> str:

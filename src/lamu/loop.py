@@ -37,14 +37,14 @@ from lamu.running.compiled_steps import (
 from lamu.running.conclusion import (
     Conclusion,
     require_trained,
-    say_few_rows,
-    say_probabilities,
-    say_rare_events,
-    say_seen_rows,
-    say_unconverged,
-    say_worse_than_mean,
+    warn_few_rows,
+    warn_probabilities,
+    warn_rare_events,
+    warn_seen_rows,
+    warn_unconverged,
+    warn_worse_than_mean,
 )
-from lamu.running.forecast import Forecast, check_memory, measured
+from lamu.running.forecast import Forecast, check_memory, memory_checked
 from lamu.running.history import History
 from lamu.running.progress import Interruption, Progress
 from lamu.running.result import Diverged, Fit
@@ -196,7 +196,7 @@ def fit(
         # Dispersions are initialised from the example, so it may be larger than a batch.
         example = devices.example(rows.example(min(rows.count, _EXAMPLE_ROWS) if isinstance(rows, Arrays) else 1))
         devices = devices.for_network(model, example)
-        say_probabilities(model, example)
+        warn_probabilities(model, example)
         if length.is_pretrained and statistics is None:
             require_choice(algorithm, objective, example)
         judge = validation_rows if traits.length is None else None  # by state; a sampler's draws are judged once
@@ -207,17 +207,17 @@ def fit(
         conclusion = Conclusion(
             algorithm, objective, rows, judge, batch_size, keys.final, statistics, max_memory, not length.is_pretrained
         )
-        devices.agreed(0.0)  # all are ready
+        devices.agree(0.0)  # all are ready
         run = Run.start(conclusion, length, devices, example, keys, best, saved, resume)
         if length.is_pretrained:
-            say_seen_rows(validation)
+            warn_seen_rows(validation)
         run.take_steps(forecast, callbacks, progress)
         result = run.finish(validation_rows)
-        say_unconverged(result, example, chosen_earlier=best.state is not None and not best.chosen_last)
-        say_few_rows(result, rows)
+        warn_unconverged(result, example, chosen_earlier=best.state is not None and not best.chosen_last)
+        warn_few_rows(result, rows)
         if traits.linearises and not length.is_pretrained:
-            say_rare_events(model, rows)
-        say_worse_than_mean(result, validation_rows)
+            warn_rare_events(model, rows)
+        warn_worse_than_mean(result, validation_rows)
         return result
 
 
@@ -252,22 +252,32 @@ class Run:
     ) -> Run:
         """Returns a run with its first state, or with that of its last checkpoint."""
         algorithm, rows, traits = conclusion.algorithm, conclusion.rows, conclusion.algorithm.traits
-        laid = devices.everywhere(rows) if isinstance(rows, Arrays) else devices.dealt(rows)
-        everyone, objective, judge, shown = devices.everywhere(
+        placed_rows = devices.replicate(rows) if isinstance(rows, Arrays) else devices.place_stream(rows)
+        replicated_handle, objective, judge, placed_example = devices.replicate(
             (handle(algorithm), conclusion.objective, conclusion.held, example)
         )
-        first_key, step_key, order_key = devices.everywhere((keys.init, keys.step, keys.order))
-        base = everyone
+        first_key, step_key, order_key = devices.replicate((keys.init, keys.step, keys.order))
+        base = replicated_handle
         if devices.spans_processes:  # validation is of the whole state, in every process
             base, judge = handle(algorithm), conclusion.held
-        steps = Steps(devices.spread(everyone), traits, objective, laid, conclusion.batch_size, step_key, order_key)
-        state = (start_to_keep if length.is_pretrained else start)(steps.algorithm, first_key, objective, shown)
+        steps = Steps(
+            devices.distribute(replicated_handle),
+            traits,
+            objective,
+            placed_rows,
+            conclusion.batch_size,
+            step_key,
+            order_key,
+        )
+        state = (start_to_keep if length.is_pretrained else start)(
+            steps.algorithm, first_key, objective, placed_example
+        )
         draw = None
         if traits.length is not None or saved is not None:
             draw = draw_of(base, state, conclusion.objective, example)
         history = History(traits, draw, None if saved is None else saved.folder / "draws", devices.writes)
         if saved is not None:
-            state = devices.lay(saved.restore(state, history, best, draw, resume))
+            state = devices.shard(saved.restore(state, history, best, draw, resume))
         history.reserve()
         return cls(conclusion, length, devices, steps, base, judge, state, history, best, saved)
 
@@ -276,12 +286,12 @@ class Run:
         self.settled = self._end_of_round()
         good = self.state
         blocks = () if self.length.is_pretrained or self.settled else self.steps.blocks(self.length, self.history.steps)
-        blocks = measured(forecast, iter(blocks), self.state, self.conclusion.max_memory)
+        blocks = memory_checked(forecast, iter(blocks), self.state, self.conclusion.max_memory)
         progress = progress if self.devices.writes else False
         with Progress(self.length.total, progress, at_most=self.may_end_early) as bar, Interruption() as interruption:
             while not self.best.stopped and self.settled is None and (block := next(blocks, None)) is not None:
-                interruption.heed()
-                self.devices.agreed(0.0)
+                interruption.raise_pending()
+                self.devices.agree(0.0)
                 # The state is donated to the block, so the state to return after a failure is a copy.
                 good = _copied(self.state)
                 try:
@@ -315,9 +325,9 @@ class Run:
             return
         key, objective, state = self.conclusion.key, self.steps.objective, self.state
         if self.devices.spans_processes:
-            objective, state = self.conclusion.objective, self.devices.together(state)
+            objective, state = self.conclusion.objective, self.devices.gather(state)
         nll = validation_nll(self.handle, key, state, objective, self.judge)
-        self.history.validated(float(self.devices.agreed(nll)))
+        self.history.validated(float(self.devices.agree(nll)))
         self.best.see(self.state, self.history.last["validation_nll"], block.passes)
         self.best.stopped = self.best.enough(block.passes, self.history.columns)
 
@@ -326,9 +336,9 @@ class Run:
         rounds = self.length.rounds
         if rounds is None or not rounds.ends_at(self.history.steps):
             return None
-        state = self.devices.together(self.state)
+        state = self.devices.gather(self.state)
         settled = self.conclusion.if_enough(state, self.history, rounds)
-        if self.devices.agreed(settled is not None) == (settled is not None):
+        if self.devices.agree(settled is not None) == (settled is not None):
             return settled
         return self.conclusion.posterior(state, self.history) if settled is None else None
 
@@ -349,10 +359,10 @@ class Run:
         posterior = self.settled
         if posterior is None or self.best.state is not None:
             chosen = state if self.best.state is None else self.best.state
-            posterior = self.conclusion.posterior(self.devices.together(chosen), self.history, self.interrupted)
+            posterior = self.conclusion.posterior(self.devices.gather(chosen), self.history, self.interrupted)
         rows, few = self.conclusion.rows, self.conclusion.objective.model.rows_for_warnings
-        shown = rows.example(min(few, rows.count)) if few and isinstance(rows, Arrays) else None
-        return Fit(posterior, self.history.columns, state, self.interrupted, shown)
+        placed_example = rows.example(min(few, rows.count)) if few and isinstance(rows, Arrays) else None
+        return Fit(posterior, self.history.columns, state, self.interrupted, placed_example)
 
     def _diverged(self, before: State) -> Diverged:
         """Returns the error of a run whose loss is not finite."""

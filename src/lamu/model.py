@@ -37,7 +37,7 @@ from lamu.supports import Support
 from lamu.target import Target, same, same_structure
 from lamu.typing import Array, Data, DTypeLike, Inputs, Params, RandomKey, Rows, State, Targets
 
-__all__ = ["Model", "located", "supervised"]
+__all__ = ["Model", "offset_per_output", "supervised"]
 
 _Rows = TypeVar("_Rows", Arrays, Batch)
 _TARGETS_ALONE = "the data are targets alone, and a network needs inputs; give (x, y)"
@@ -302,7 +302,7 @@ class Model(Target):
         return self._located(rows)
 
     def _located(self, rows: _Rows) -> _Rows:
-        offset = located(self.likelihood, rows.offset, self.likelihood.outputs(rows.y))
+        offset = offset_per_output(self.likelihood, rows.offset, self.likelihood.outputs(rows.y))
         return rows if offset is rows.offset else replace(rows, offset=offset)
 
     def named(self, data: Data) -> Model:
@@ -439,7 +439,7 @@ def supervised(target: Target) -> Model:
     )
 
 
-def located(likelihood: Likelihood, offset: Any, width: int) -> Any:
+def offset_per_output(likelihood: Likelihood, offset: Any, width: int) -> Any:
     """Returns an offset of one number a row as one number an output, zero for outputs other than the location."""
     # Exposure multiplies the mean of a count; it has no effect on the log odds of a zero, nor on a log deviation.
     scales = likelihood.output_scales(width)

@@ -31,7 +31,7 @@ from lamu.running.compiled_steps import keys_of
 from lamu.supports import value_of
 from lamu.typing import Inputs, Targets
 
-__all__ = ["linear_model", "regression", "say_constant"]
+__all__ = ["linear_model", "regression", "warn_constant"]
 
 _STEPS = 200
 _SLOPES, _INTERCEPT = 2.5, 10.0
@@ -108,7 +108,7 @@ def regression(
         if weight is not None:
             warn_of_scale(np.asarray(weight, float))
         remedy = "give more rows, or the noise, lamu.likelihoods.Gaussian(scale)"
-        say_constant(np.asarray(y), f"intervals are those of a noise of about one unit of y; {remedy}")
+        warn_constant(np.asarray(y), f"intervals are those of a noise of about one unit of y; {remedy}")
         return linear_posterior(model, rows, np.asarray(y), keys_of(seed)[3], **beside, learn_scale=prior is None)
     options: dict[str, Any] = {}
     if algorithm is None:
@@ -186,7 +186,7 @@ def _learns_noise(model: Model, y: Targets) -> bool:
     return not isinstance(y, Mapping) and isinstance(model.likelihood, Scaled) and _is_learned(model.likelihood.base)
 
 
-def say_constant(y: np.ndarray, consequence: str) -> None:
+def warn_constant(y: np.ndarray, consequence: str) -> None:
     """Warns of constant targets, from which no noise can be learned."""
     constant = (y == y[:1]).reshape(len(y), -1).all(axis=0)
     if constant.any():

@@ -17,12 +17,12 @@ from jax.core import Tracer
 from lamu import memory, predictives, store, tree
 from lamu.compile_once import is_traced, require_key
 from lamu.convergence import FEWEST_WEIGHTS, Convergence
-from lamu.data.wording import elsewhere
+from lamu.data.wording import getattr_or_substitute
 from lamu.dtype_policy import all_digits
 from lamu.families import Draws, Family
-from lamu.families.interface import independent_draws, told
+from lamu.families.interface import attribute_of, independent_draws
 from lamu.likelihoods import Scaled
-from lamu.model import Model, located
+from lamu.model import Model, offset_per_output
 from lamu.networks import Network, Standardised
 from lamu.networks.multilayer import is_dense
 from lamu.objective import Objective
@@ -141,7 +141,7 @@ class Posterior:
             if offset is not None and not self.model.simulates:
                 offset = _checked_offset(offset, x)
                 # With two kinds of outputs there must be two outputs; for more, one number a row is refused.
-                offset = located(self.model.likelihood, offset, 2) if self.model.has_outputs else offset
+                offset = offset_per_output(self.model.likelihood, offset, 2) if self.model.has_outputs else offset
             ready = self._prepared(samples) if key is None else None
             if ready is not None:
                 pred = predictive(ready, x, offset)
@@ -229,9 +229,9 @@ class Posterior:
         key, batch = self._key(key), self.model.rows(rows).full()
         if samples < FEWEST_WEIGHTS or not self.model.draws_latents:
             return self.model.row_log_prob(self.belief, batch, samples, key)
-        from lamu.latent.row_proposals import weighed_rows  # imported here, as most models draw no latents
+        from lamu.latent.row_proposals import row_log_probs  # imported here, as most models draw no latents
 
-        return jnp.asarray(weighed_rows(self.model, self.belief, batch, samples, key).value)
+        return jnp.asarray(row_log_probs(self.model, self.belief, batch, samples, key).value)
 
     def with_rule(self, rule: PredictiveRule) -> Posterior:
         """Returns the same posterior with another predictive rule."""
@@ -259,7 +259,7 @@ class Posterior:
     @property
     def std(self) -> Params:
         """The standard deviation of each number of θ; raises an AttributeError for beliefs with several modes."""
-        return told(self.belief, "std")
+        return attribute_of(self.belief, "std")
 
     def interval(self, level: float = 0.9) -> tuple[Params, Params]:
         """Returns the ends of the central interval of each number of θ, two trees like `mean`.
@@ -267,7 +267,7 @@ class Posterior:
         Args:
             level: the probability inside, between 0 and 1.
         """
-        return told(self.belief, "interval")(level)
+        return attribute_of(self.belief, "interval")(level)
 
     @property
     def samples(self) -> Params:
@@ -278,7 +278,7 @@ class Posterior:
 
     def __getattr__(self, name: str) -> Any:
         """Raises an AttributeError that names Lamu's counterpart of other libraries' methods."""
-        return elsewhere(self, name, _ELSEWHERE)
+        return getattr_or_substitute(self, name, _ELSEWHERE)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the posterior as a folder: JSON and plain arrays, atomically, with checksums and without code.

@@ -29,7 +29,7 @@ from typing import Any, TypeVar, dataclass_transform
 import jax
 import numpy as np
 
-from lamu.field_types import hints_of, suits, written
+from lamu.field_types import hints_of, is_instance, written
 from lamu.typing import Data, Document
 
 __all__ = [
@@ -477,7 +477,7 @@ class _Reader:
         }
         hints = hints_of(build)
         for field, value in values.items():
-            if field in hints and not suits(value, hints[field]):
+            if field in hints and not is_instance(value, hints[field]):
                 raise ValueError(f"{name}.{field} is {_quoted(value)} and no {written(hints[field])}")
         return build(**values)
 

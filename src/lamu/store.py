@@ -78,7 +78,7 @@ def read(
     body = _body(path)
     path = Path(path)
     if not _is_whole(path, _ARRAYS):
-        raise _altered(path)
+        raise _altered_file(path)
     names = body["arrays"]
     try:
         wanted = None if declared is None else declared(body["content"])
@@ -209,7 +209,7 @@ def _body(path: str | os.PathLike[str]) -> Document:
     if (size := (path / _SUMS).stat().st_size) > _LARGEST_SUMS:
         raise altered(path, ValueError(f"{_SUMS} has {size:,} bytes"))
     if not _is_whole(path, _CONTENT):
-        raise _altered(path)
+        raise _altered_file(path)
     try:
         body = json.loads((path / _CONTENT).read_bytes(), object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as error:
@@ -241,7 +241,7 @@ def _is_whole(path: Path, name: str) -> bool:
         raise StoreError(f"{str(path / _SUMS)!r} cannot be read: the folder is truncated or altered") from error
 
 
-def _altered(path: Path) -> StoreError:
+def _altered_file(path: Path) -> StoreError:
     return StoreError(f"{str(path)!r} was truncated or altered after it was saved: a checksum does not match")
 
 

@@ -24,7 +24,7 @@ from lamu.constraints import Constraints
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.data.stream import Stream
-from lamu.data.wording import elsewhere
+from lamu.data.wording import getattr_or_substitute
 from lamu.families import PartialBelief, Product
 from lamu.priors import Belief, Prior
 from lamu.priors.belief import tempered
@@ -469,7 +469,7 @@ class Target(ABC):
                 f"{self.name} has no {name}, and a curvature of a network's outputs or a prediction needs one; take "
                 "what works on any density, for instance laplace(curvature=Hessian()), von(), nuts()"
             )
-        return elsewhere(self, name, _ELSEWHERE)
+        return getattr_or_substitute(self, name, _ELSEWHERE)
 
 
 def weights_belief(posterior: Any) -> Any:

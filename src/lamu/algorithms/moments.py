@@ -25,10 +25,10 @@ from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.record import record
 from lamu.typing import Array, Belief, Data, DTypeLike, Numeric, Params, PyTree, RandomKey, Trace
 
-__all__ = ["MomentState", "PriorFactors", "ProbabilisticBackpropagation", "pbp", "renewed", "require_variance"]
+__all__ = ["MomentState", "PriorFactors", "ProbabilisticBackpropagation", "moment_matched", "pbp", "require_variance"]
 
 
-def renewed(
+def moment_matched(
     shape: Numeric, rate: Numeric, variance: Numeric, square: Numeric, unit: Numeric = 1.0
 ) -> tuple[Array, Array]:
     r"""Returns the Gamma that matches the mean and variance of \(\gamma\) after a normal number e of precision γ."""
@@ -126,7 +126,7 @@ def _refined_weight(
     new_away = offset + cavity_v * slope
     # v − v² (g² − 2 ∂ log Z / ∂v), for this Z a ratio of variances.
     new_v = cavity_v * (total - cavity_v) / total
-    new_a, new_b = renewed(c, d, cavity_v, offset**2, u)
+    new_a, new_b = moment_matched(c, d, cavity_v, offset**2, u)
     good = (cavity > 0) & (cavity_v < _WIDEST * u) & (c > 1.0) & (d > 0) & (new_v > 0) & (new_a > 1.0) & (new_b > 0)
     good &= jnp.isfinite(new_away) & jnp.isfinite(new_a) & jnp.isfinite(new_b)
     keep = lambda new, old: jnp.where(good, new, old)
@@ -226,7 +226,7 @@ class ProbabilisticBackpropagation(Runnable):
         fixed = None if state.noise is not None else _noise(model.likelihood, targets)
 
         def absorb(belief: tuple[PyTree, ...], row: tuple[Array, ...]) -> tuple[tuple[PyTree, ...], Array]:
-            return _absorbed(belief, fixed, state.factors.centre, state.last, *row)
+            return _after_row(belief, fixed, state.factors.centre, state.last, *row)
 
         start = (state.mean, state.variance, state.noise)
         (mean, variance, noise), log_z = jax.lax.scan(
@@ -359,7 +359,7 @@ def _without_share(belief: tuple[PyTree, ...], centre: Params, last: RowFactors,
     return mean, variance, noise
 
 
-def _absorbed(
+def _after_row(
     belief: tuple[PyTree, ...],
     noise_variance: PyTree,
     centre: Params,
@@ -394,7 +394,7 @@ def _absorbed(
     new_mean, new_variance = jax.tree.transpose(jax.tree.structure(mean), jax.tree.structure((0, 0)), pairs)
     if noise is None:
         return (new_mean, new_variance, None), log_z
-    shape, rate = renewed(noise.shape, noise.rate, spread, (target - centre) ** 2)
+    shape, rate = moment_matched(noise.shape, noise.rate, spread, (target - centre) ** 2)
     shape, rate = (old + counts * (new - old) for new, old in ((shape, noise.shape), (rate, noise.rate)))
     good = (shape > 1.0) & (rate > 0.0) & jnp.isfinite(shape) & jnp.isfinite(rate) & (counts > 0)
     renewed_noise = Gamma(jnp.where(good, shape, old_noise.shape), jnp.where(good, rate, old_noise.rate))

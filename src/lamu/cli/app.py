@@ -27,7 +27,7 @@ from lamu.cli.request import (
     refuse_untrusted,
     takes_request,
 )
-from lamu.running.progress import heard
+from lamu.running.progress import interruptible
 
 __all__ = ["app", "main"]
 
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words = list(sys.argv[1:] if arguments is None else arguments)
         # At any position, since users append it to the command that failed.
         debug, words = _DEBUG in words, [word for word in words if word != _DEBUG]
-        with _collected_seldom(), heard():
+        with _collected_seldom(), interruptible():
             result = app(args=words or ["--help"], prog_name="lamu", standalone_mode=False)
     except Interrupted as kept:
         print(f"lamu: {kept}", file=sys.stderr)

@@ -88,7 +88,7 @@ def candidates(
     if encoding.task == "classes":
         labels = encoding.labels
         integers = all(isinstance(label, int) for label in labels) and len(labels) >= _ORDERED
-        ordered = integers and _rising(x, y, counts)
+        ordered = integers and _is_ordered(x, y, counts)
         return ("whole-numbered classes", ("categorical", "ordinal")) if ordered else ("classes", ("categorical",))
     if encoding.task == "binary" or len(y) < _FEWEST_ROWS:
         return "two classes", ()
@@ -105,7 +105,7 @@ def candidates(
         kind, few = "positive numbers", ("gaussian", "gamma", "weibull")
     elif excess > _HEAVY:
         kind, few = "numbers with heavy tails", ("gaussian", "student_t")
-    return ("numbers", ("gaussian",)) if len(few) > 1 and _bent(x, y, counts) else (kind, few)
+    return ("numbers", ("gaussian",)) if len(few) > 1 and _is_nonlinear(x, y, counts) else (kind, few)
 
 
 def choose(encoding: Encoding, data: Mapping[str, Any], seed: int) -> LikelihoodChoice:
@@ -147,7 +147,7 @@ def told_beside(encoding: Encoding, y: Targets) -> LikelihoodChoice:
     return LikelihoodChoice(chosen, why, {})
 
 
-def _rising(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> bool:
+def _is_ordered(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> bool:
     """Whether the mean that least squares fits to a class rises with its number."""
     fitted = _fitted(x, y, weight)
     of = [y == label for label in np.unique(y)]
@@ -174,7 +174,7 @@ def _variance(values: np.ndarray, weight: np.ndarray) -> float:
     return float(np.average((values - np.average(values, weights=weight)) ** 2, weights=weight))
 
 
-def _bent(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> bool:
+def _is_nonlinear(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> bool:
     """Whether a forest explains out-of-bag rows far better than a linear fit."""
     from sklearn.ensemble import RandomForestRegressor
 

@@ -32,11 +32,11 @@ from lamu.scores import evidence
 from lamu.tabular.peers import PEERS, peer, quiet
 from lamu.typing import Document, Options, Targets
 
-__all__ = ["contest", "equal_budget", "main", "peer_contest"]
+__all__ = ["equal_budget", "fit_and_score", "main", "peer_contest"]
 
 
 def peer_contest(request: Request, name: str, splits: int) -> Document:
-    """Returns the result of `lamu.cli.worker.contest` for one of scikit-learn's models."""
+    """Returns the result of `lamu.cli.worker.fit_and_score` for one of scikit-learn's models."""
     full_table, answers = request.read(), []
     for seed in range(request.seed, request.seed + splits):
         table, train, test = learning_rows(full_table, request, seed)
@@ -60,7 +60,7 @@ def peer_contest(request: Request, name: str, splits: int) -> Document:
 # files; ANSWER is written when the process ends normally, whether or not the algorithm failed.
 
 
-def contest(
+def fit_and_score(
     request: Request, algorithm: str, settings: tuple[str, ...], splits: int, keep: str | None = None
 ) -> Document:
     """Fits an algorithm on each split and scores it on the other rows."""
@@ -144,7 +144,7 @@ def main(task: str, answer: str) -> int:
         request, settings = Request(**document["request"]), tuple(document["settings"])
         # The progress bar of the whole comparison continues from the previous process.
         with SeveralRuns(document["splits"], None, "comparing", **document.get("before", {})):
-            answered = contest(request, document["algorithm"], settings, document["splits"], document.get("keep"))
+            answered = fit_and_score(request, document["algorithm"], settings, document["splits"], document.get("keep"))
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # any error becomes this algorithm's row of the table

@@ -123,7 +123,7 @@ class JointOfColumns:
     def given_targets(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Returns a completion of training rows, given their targets as well, `[rows, columns]`."""
         completed, y = x.copy(), np.asarray(y)
-        alike = _occurrences(np.column_stack([x, y]))
+        alike = _earlier_copies(np.column_stack([x, y]))
         for rows, columns in _patterns(x):
             if len(columns):
                 noise = uniforms(np.column_stack([x[rows], y[rows], alike[rows]]), columns, 1)
@@ -289,7 +289,7 @@ def learn_joint(
     joint = JointOfColumns(numbers, words, tuple(quantiles), frequencies, tuple(varying), classes, rows)
     scores = joint.scores(x, y)
     if scores.shape[1] - max(classes - 1, 1) > _MOST_SCORES:
-        related = _closest(scores, joint._places, max(classes - 1, 1))
+        related = _most_correlated(scores, joint._places, max(classes - 1, 1))
         joint = replace(joint, related=related)
         scores = joint.scores(x, y)
     few = max(1, _MOST_WORK // scores.shape[1] ** 2) if np.isnan(scores).any() else len(scores)
@@ -329,7 +329,7 @@ def mixed(bits: np.ndarray) -> np.ndarray:
     return bits ^ (bits >> np.uint64(31))
 
 
-def _closest(scores: np.ndarray, places: Mapping[int, np.ndarray], targets: int) -> tuple[int, ...]:
+def _most_correlated(scores: np.ndarray, places: Mapping[int, np.ndarray], targets: int) -> tuple[int, ...]:
     """Returns the columns whose scores are correlated most with the target's, as many as may be related."""
     filled = np.nan_to_num(scores - np.nanmean(scores, axis=0))
     deviation = np.maximum(filled.std(axis=0), 1e-12)
@@ -417,7 +417,7 @@ def _groups(marks: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield order[start:end], pattern
 
 
-def _occurrences(rows: np.ndarray) -> np.ndarray:
+def _earlier_copies(rows: np.ndarray) -> np.ndarray:
     """Returns how many of the rows before each are the same, so that equal rows get different draws."""
     earlier = np.zeros(len(rows))
     for indices, _ in _groups(np.where(np.isnan(rows), np.inf, rows)):

@@ -22,11 +22,11 @@ __all__ = [
     "Features",
     "Selection",
     "completions",
+    "features_to_predict",
     "known_positions",
     "learn",
-    "matched",
     "refuse_dates",
-    "told",
+    "training_features",
     "transform",
 ]
 
@@ -45,7 +45,7 @@ class Features:
     notes: tuple[str, ...] = ()  # one sentence for each column of ambiguous kind
 
 
-def told(source: Source, columns: Sequence[str]) -> Features:
+def training_features(source: Source, columns: Sequence[str]) -> Features:
     """Returns the training features; the values decide which columns are numbers and which are words."""
     notes: list[str] = []
     columns_read: list[tuple[np.ndarray, tuple[str, ...]]] = []
@@ -71,7 +71,7 @@ def told(source: Source, columns: Sequence[str]) -> Features:
     return _joined(source, columns, columns_read, notes)
 
 
-def matched(source: Source, columns: Sequence[str], levels: Sequence[tuple[str, ...]]) -> Features:
+def features_to_predict(source: Source, columns: Sequence[str], levels: Sequence[tuple[str, ...]]) -> Features:
     """Returns the features of a table to predict, each of its kind in training."""
     columns_read: list[tuple[np.ndarray, tuple[str, ...]]] = []
     for name, column_levels in zip(columns, levels, strict=True):

@@ -32,7 +32,7 @@ def leaks(table: Table, train: np.ndarray, test: np.ndarray) -> tuple[str, ...]:
         if len(y) < _FEWEST:
             break
         column = table.x[train, index]
-        if _says(column, y, levels, regression):
+        if _determines(column, y, levels, regression):
             perfect.append(name)
         elif regression and not levels and _in_order(column, y):
             ordered.append(name)
@@ -47,7 +47,7 @@ def leaks(table: Table, train: np.ndarray, test: np.ndarray) -> tuple[str, ...]:
             f"the {plural('feature', ordered)} {listed(ordered)} {verb} in the order of {target} without exception, as "
             f"a copy of it in another unit would; {_leave(ordered)}"
         )
-    marks = _marks(table)
+    marks = _row_hashes(table)
     repeated = int(np.isin(marks[test], marks[train]).sum())
     if repeated:
         notes.append(
@@ -64,7 +64,7 @@ def _leave(names: list[str]) -> str:
     )
 
 
-def _marks(table: Table) -> np.ndarray:
+def _row_hashes(table: Table) -> np.ndarray:
     """Returns 64-bit hashes of the rows, which identify equal rows: collisions occur once in 1e19 pairs."""
     mark = np.zeros(len(table.x), np.uint64)
     for column in (*table.x.T, np.asarray(table.y, float), *table.beside.values()):
@@ -72,7 +72,7 @@ def _marks(table: Table) -> np.ndarray:
     return mark
 
 
-def _says(column: np.ndarray, y: np.ndarray, levels: int, regression: bool) -> bool:
+def _determines(column: np.ndarray, y: np.ndarray, levels: int, regression: bool) -> bool:
     """Returns whether one column determines the target."""
     if column.min() == column.max():
         return False
@@ -95,14 +95,14 @@ def _in_order(column: np.ndarray, y: np.ndarray) -> bool:
     """Returns whether column and target have the same or the opposite order, and the column has enough values."""
     if column.min() == column.max() or np.unique(y[:_GLANCE]).size < 3:
         return False
-    if not (_rises(column, y) or _rises(column, -y)):
+    if not (_is_monotone(column, y) or _is_monotone(column, -y)):
         return False
     pairs = lambda values: 1 - np.sum((np.unique(values, return_counts=True)[1] / len(values)) ** 2)
     return bool(pairs(column) >= _TOLD_APART * pairs(y))
 
 
-def _rises(column: np.ndarray, y: np.ndarray) -> bool:
+def _is_monotone(column: np.ndarray, y: np.ndarray) -> bool:
     """Returns whether no two rows have the column and y in opposite orders."""
-    if len(y) > _GLANCE and not _rises(column[:_GLANCE], y[:_GLANCE]):
+    if len(y) > _GLANCE and not _is_monotone(column[:_GLANCE], y[:_GLANCE]):
         return False
     return bool((np.diff(y[np.lexsort((y, column))]) >= 0).all())

@@ -49,7 +49,7 @@ def origin_and_unit(values: np.ndarray) -> tuple[float, float] | None:
     spread, finfo = high - low, np.finfo(np.float32)
     if not _varies(low, high, spread) or not np.isfinite(spread):
         return None
-    return (low, spread) if _crowded(low, high, spread, finfo) or _out_of_range(spread, finfo) else None
+    return (low, spread) if _loses_digits(low, high, spread, finfo) or _out_of_range(spread, finfo) else None
 
 
 def refuse_lost(name: str, values: Rows, target: bool = False) -> None:
@@ -79,7 +79,7 @@ def refuse_lost(name: str, values: Rows, target: bool = False) -> None:
             continue
         where = name if values.ndim == 1 else f"{name} in column {index}"
         runs = f"{where} runs from {_shown(low)} to {_shown(high)}"
-        crowded = wide and _crowded(low, high, spread, kept)
+        crowded = wide and _loses_digits(low, high, spread, kept)
         if crowded and (target or not _told_apart(columns[:, index], float(spread), dtype)):
             raise ValueError(
                 f"{runs}, too far from zero for {dtype}, which keeps {kept.precision + 1} digits; subtract "
@@ -96,7 +96,7 @@ def crowded_from(values: np.ndarray) -> int | None:
     if not len(values):
         return None
     low, high = int(values.min()), int(values.max())
-    return low if high > low and _crowded(low, high, high - low, np.finfo(np.float64)) else None
+    return low if high > low and _loses_digits(low, high, high - low, np.finfo(np.float64)) else None
 
 
 def _suspects(lows: np.ndarray, highs: np.ndarray, kept: np.finfo, target: bool) -> list[int]:
@@ -115,7 +115,7 @@ def _varies(low: float | int, high: float | int, spread: float | int) -> bool:
     return bool(spread > _NOISE * float(np.finfo(np.float64).eps) * max(abs(low), abs(high)))
 
 
-def _crowded(low: float | int, high: float | int, spread: float | int, kept: np.finfo) -> bool:
+def _loses_digits(low: float | int, high: float | int, spread: float | int, kept: np.finfo) -> bool:
     """Returns whether a range far from zero holds few numbers of a dtype."""
     return bool(float(spread) < LEVELS * float(kept.eps) * float(max(abs(low), abs(high))))
 

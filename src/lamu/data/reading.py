@@ -44,7 +44,7 @@ def read_cells(
         values, reading = source[name], Reading(name)
         if kind(values) == "text":
             column = words(values)
-            marks = _marks(column, missing)
+            marks = _missing_words(column, missing)
             if marks:
                 column = cells.without(name, column, marks)
                 values = column.series(values)
@@ -81,12 +81,14 @@ def read_again(
         column_kind = kind(values)
         if column_kind == "text":
             column = words(values)
-            marks = {level: n for level, n in _marks(column, missing, bool(levels)).items() if level not in levels}
+            marks = {
+                level: n for level, n in _missing_words(column, missing, bool(levels)).items() if level not in levels
+            }
             if marks:
                 column = cells.without(name, column, marks)
                 values = column.series(values)
             if not levels and not column.dated():
-                values, note = _reread(source, name, column, reading)
+                values, note = _read_as_in_training(source, name, column, reading)
                 cells.notes += note
         if levels and column_kind in ("text", "numbers"):
             values, note = _codes(name, values, levels)
@@ -135,7 +137,7 @@ def _padded(column: Words) -> str | None:
     return next((level for level in column.levels if level[0] == "0" and len(level) > 1), None)
 
 
-def _marks(column: Words, missing: Collection[str] | None, levels: bool | None = None) -> dict[str, int]:
+def _missing_words(column: Words, missing: Collection[str] | None, levels: bool | None = None) -> dict[str, int]:
     """Returns the words that mark missing values, with their counts."""
     gone = set(missing or ())
     if missing is None or missing:
@@ -157,11 +159,11 @@ def _parsed(source: Source, name: str, column: Words, noted: bool) -> tuple[pd.S
             (level, number.unit) for level, number in zip(column.levels, parsed, strict=True) if number.unit
         )
         other = next(level for level, number in zip(column.levels, parsed, strict=True) if number.unit != unit)
-        return _unlike(source, name, column, f"{quoted(first)} and {quoted(other)}, in different units")
+        return _refuse_mixed(source, name, column, f"{quoted(first)} and {quoted(other)}, in different units")
     unit = next(iter(units), "")
-    values, decimal, doubt = _decided(column, parsed)
+    values, decimal, doubt = _decimal_sign(column, parsed)
     if values is None:
-        return _unlike(source, name, column, f"{doubt}, with different decimal signs")
+        return _refuse_mixed(source, name, column, f"{doubt}, with different decimal signs")
     signs = dict.fromkeys(sign for number in parsed for sign in number.signs)
     if not signs and decimal != ",":
         plain = f"the column {name!r} is text and holds only numbers, taken as numbers"
@@ -192,7 +194,7 @@ def _scales(parsed: Sequence[Written]) -> str:
     return "".join(f", {quoted(sign)} being {factor:,.0f}" for sign, factor in scaled.items())
 
 
-def _decided(column: Words, parsed: Sequence[Written]) -> tuple[np.ndarray | None, str, str]:
+def _decimal_sign(column: Words, parsed: Sequence[Written]) -> tuple[np.ndarray | None, str, str]:
     """Returns the numbers, their decimal sign, and a note on ambiguity."""
     point, comma = _points_and_commas(parsed)
     by_point, by_comma = ~np.isnan(point), ~np.isnan(comma)
@@ -221,7 +223,7 @@ def _doubt(column: Words, values: np.ndarray, other: np.ndarray) -> str:
     return f"; {quoted(column.levels[index])} is read as {_plain(values[index])}, and could be {_plain(other[index])}"
 
 
-def _unlike(source: Source, name: str, column: Words, what: str) -> tuple[pd.Series, Reading, tuple[str, ...]]:
+def _refuse_mixed(source: Source, name: str, column: Words, what: str) -> tuple[pd.Series, Reading, tuple[str, ...]]:
     """Raises a DataError for numbers that cannot be compared, unless they are few enough to be categories."""
     if names_rows(len(column.levels), int(column.counts.sum())):
         raise DataError(f"{source.name} has {what}, in the column {name!r}; write all of its numbers alike")
@@ -229,11 +231,11 @@ def _unlike(source: Source, name: str, column: Words, what: str) -> tuple[pd.Ser
     return column.series(source[name]), Reading(name), (note,)
 
 
-def _reread(source: Source, name: str, column: Words, reading: Reading) -> tuple[pd.Series, list[str]]:
+def _read_as_in_training(source: Source, name: str, column: Words, reading: Reading) -> tuple[pd.Series, list[str]]:
     """Returns a text column that was numeric in training."""
     parsed = [number for level in column.levels if (number := written(level)) is not None]
     if len(parsed) < len(column.levels):
-        return column.series(source[name]), []  # `matched` raises an error
+        return column.series(source[name]), []  # `features_to_predict` raises an error
     wrong = [index for index, number in enumerate(parsed) if not _same_unit(number, reading, parsed)]
     if wrong:
         row = int(np.flatnonzero(np.isin(column.codes, wrong))[0])

@@ -17,12 +17,20 @@ from lamu.data.arrays import scale_told
 from lamu.data.columns import DateColumn, expanded, found_dates, identifiers
 from lamu.data.encoding import TASKS, Encoding
 from lamu.data.imputation import Completions
-from lamu.data.inputs import Features, Selection, completions, known_positions, learn, matched, told, transform
+from lamu.data.inputs import (
+    Features,
+    Selection,
+    completions,
+    features_to_predict,
+    known_positions,
+    learn,
+    training_features,
+    transform,
+)
 from lamu.data.precision import origin_and_unit
 from lamu.data.reading import read_again, read_cells
 from lamu.data.sources import Source, open_source
-from lamu.data.targets import beside as read_beside
-from lamu.data.targets import decide, targets
+from lamu.data.targets import decide, read_beside, targets
 from lamu.data.wording import DataError, counted, listed, nearest, plural
 from lamu.typing import Data, Inputs, Targets
 
@@ -325,7 +333,7 @@ def match_columns(data: Data, encoding: Encoding, separator: str | None = None) 
         (150, 4)
     """
     source, extra = _open_again(data, encoding, separator, ())
-    features = matched(source, encoding.columns, encoding.levels)
+    features = features_to_predict(source, encoding.columns, encoding.levels)
     values, unknown = known_positions(features, encoding.levels)
     return values, (*source.notes, *extra, *unknown)
 
@@ -356,7 +364,7 @@ def _training_parts(
     columns = (
         tuple(name for name in columns if name not in left_out) or columns
     )  # if all name rows, an error comes later
-    features = told(source, columns)
+    features = training_features(source, columns)
     read_as = Encoding("", "regression", (), columns, features.levels, dates=dated, readings=readings, missing=declared)
     return source, features, read_as, tuple(left_out.values())
 
@@ -410,7 +418,7 @@ def match(data: Data, encoding: Encoding, separator: str | None = None) -> Table
             f"{source.name} lacks the column {column!r}, which was fitted as {name}: {use}; add it"
             f"{'' if name == 'trials' else f', or leave {encoding.target!r} out'}"
         )
-    features = matched(source, encoding.columns, encoding.levels)
+    features = features_to_predict(source, encoding.columns, encoding.levels)
     _refuse_missing(
         source,
         () if encoding.imputes else encoding.columns,

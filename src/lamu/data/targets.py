@@ -15,10 +15,10 @@ from lamu.data.wording import DataError, at, nearest, plural, quoted
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["beside", "decide", "targets"]
+__all__ = ["decide", "read_beside", "targets"]
 
 
-def beside(source: Source, target: str, name: str, column: str, y: np.ndarray | None) -> np.ndarray:
+def read_beside(source: Source, target: str, name: str, column: str, y: np.ndarray | None) -> np.ndarray:
     """Returns the trials, indicators, weights or exposures of the rows, float64, checked against the target."""
     if column == target:
         raise DataError(f"{column!r} is the target and cannot be its {name} as well; name another column")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["DataError", "at", "counted", "elsewhere", "figure", "listed", "nearest", "plural", "quoted"]
+__all__ = ["DataError", "at", "counted", "figure", "getattr_or_substitute", "listed", "nearest", "plural", "quoted"]
 
 
 def nearest(name: str, known: Iterable[str], other_names: Mapping[str, Sequence[str]] | None = None) -> str:
@@ -26,7 +26,7 @@ def nearest(name: str, known: Iterable[str], other_names: Mapping[str, Sequence[
     return f"choose one of {', '.join(map(repr, names))}"
 
 
-def elsewhere(owner: object, name: str, places: Mapping[str, str]) -> Any:
+def getattr_or_substitute(owner: object, name: str, places: Mapping[str, str]) -> Any:
     """Raises the AttributeError of a missing attribute, for `__getattr__`: names the place of its substitute."""
     if name in places:
         raise AttributeError(f"{type(owner).__name__} has no {name!r}; write {places[name]}", name=name, obj=owner)

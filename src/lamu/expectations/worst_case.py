@@ -107,13 +107,13 @@ class FenchelRelaxation(Expectation):
         draw = factored.sample(noise)
         evaluation = evaluated(curvature, data, draw, belief, structure, first)
         direction = factored.precision.solve(evaluation.gradient)
-        theta = tree.add(self._foot(belief, draw), direction, self.radius * loss.objective.concentration)
+        theta = tree.add(self._ascent_start(belief, draw), direction, self.radius * loss.objective.concentration)
         worst = data.gradient(theta, second)
         return _with_prior(
             replace(evaluation, gradient=worst.coordinates, rest=worst.rest), loss, belief.mean, structure
         )
 
-    def _foot(self, belief: Gaussian, draw: Params) -> Params:
+    def _ascent_start(self, belief: Gaussian, draw: Params) -> Params:
         """Returns the start of the ascent."""
         return belief.mean
 
@@ -141,7 +141,7 @@ class WorstCaseOfDraws(FenchelRelaxation):
 
     departure = "ascent from the draw"
 
-    def _foot(self, belief: Gaussian, draw: Params) -> Params:
+    def _ascent_start(self, belief: Gaussian, draw: Params) -> Params:
         return draw
 
 

@@ -17,7 +17,7 @@ from lamu.families.exponential import (
     ExponentialFamily,
     Finite,
     PositiveDefinite,
-    apart,
+    map_unzipped,
     sample_leaves,
     symmetric,
     total,
@@ -191,7 +191,7 @@ class GaussianChain(SeriesFamily):
         if self.length is None:
             return
         # Padding consists of independent standard normal numbers.
-        fields = apart(_padded, 3, self.offset, self.transition, self.precision, self.length)
+        fields = map_unzipped(_padded, 3, self.offset, self.transition, self.precision, self.length)
         for name, value in zip(("offset", "transition", "precision"), fields, strict=True):
             object.__setattr__(self, name, value)
 
@@ -212,9 +212,9 @@ class GaussianChain(SeriesFamily):
             coupling = transpose(A) @ Q[..., 1:, :, :]
             linear = product(Q, b).at[..., :-1, :].add(-product(coupling, b[..., 1:, :]))
             diagonal = Q.at[..., :-1, :, :].add(coupling @ A)
-            return _live(linear, -diagonal / 2.0, coupling, length)
+            return _without_padding(linear, -diagonal / 2.0, coupling, length)
 
-        return apart(leaf, 3, self.offset, self.transition, self.precision, self._lengths)
+        return map_unzipped(leaf, 3, self.offset, self.transition, self.precision, self._lengths)
 
     @classmethod
     def from_natural(cls, values: Statistics, given: Params) -> Belief:
@@ -226,7 +226,7 @@ class GaussianChain(SeriesFamily):
             inverse = -swept(symmetric(Q))[0]
             return product(inverse, g), inverse[..., 1:, :, :] @ transpose(coupling), Q
 
-        b, A, Q = apart(leaf, 3, *values, _lengths_of(values, given))
+        b, A, Q = map_unzipped(leaf, 3, *values, _lengths_of(values, given))
         return cls(b, A, Q, given)
 
     @classmethod
@@ -243,7 +243,7 @@ class GaussianChain(SeriesFamily):
             b = m.at[..., 1:, :].add(-product(A, m[..., :-1, :]))
             return b, A, symmetric(jnp.linalg.inv(symmetric(remaining)))
 
-        b, A, Q = apart(leaf, 3, *values, _lengths_of(values, given))
+        b, A, Q = map_unzipped(leaf, 3, *values, _lengths_of(values, given))
         return cls(b, A, Q, given)
 
     @classmethod
@@ -311,9 +311,9 @@ class GaussianChain(SeriesFamily):
 
         def leaf(x: Array, length: Array) -> tuple[Array, Array, Array]:
             cross = x[..., :-1, :, None] * x[..., 1:, None, :]
-            return _live(x, outer(x), cross, length)
+            return _without_padding(x, outer(x), cross, length)
 
-        return apart(leaf, 3, theta, self._lengths)
+        return map_unzipped(leaf, 3, theta, self._lengths)
 
     @property
     def mean(self) -> Params:
@@ -374,7 +374,7 @@ class GaussianChain(SeriesFamily):
         return jax.tree.map(lambda vectors: vectors[..., 0], self.offset)
 
 
-def _live(vector: Array, matrix: Array, between: Array, length: Array) -> tuple[Array, Array, Array]:
+def _without_padding(vector: Array, matrix: Array, between: Array, length: Array) -> tuple[Array, Array, Array]:
     """Returns the parts of λ, μ or T(x) with zeros in the padding."""
     live = times(length, vector.shape[-2])
     zero = lambda keep, part: jnp.where(keep, part, jnp.zeros_like(part))
@@ -387,13 +387,13 @@ def _live(vector: Array, matrix: Array, between: Array, length: Array) -> tuple[
 
 def _filled(linear: Array, diagonal: Array, coupling: Array, length: Array) -> tuple[Array, Array, Array]:
     """Returns λ with standard normal numbers in the padding."""
-    linear, diagonal, coupling = _live(linear, diagonal, coupling, length)
+    linear, diagonal, coupling = _without_padding(linear, diagonal, coupling, length)
     padding = ~times(length, linear.shape[-2])[..., None, None]
     return linear, jnp.where(padding, -_identities(diagonal) / 2.0, diagonal), coupling
 
 
 def _padded(b: Array, A: Array, Q: Array, length: Array) -> tuple[Array, Array, Array]:
-    b, _, A = _live(b, Q, A, length)
+    b, _, A = _without_padding(b, Q, A, length)
     padding = ~times(length, b.shape[-2])[..., None, None]
     return b, A, jnp.where(padding, _identities(Q), Q)
 
@@ -502,7 +502,7 @@ class MarkovChain(SeriesFamily):
             pair = matrix - before[..., :, None] - after[..., None, :] + matrix[..., -1:, -1:]
             return (single - single[..., -1:])[..., :-1], pair[..., :-1, :-1]
 
-        return apart(leaf, 2, self.initial, self.transition, self._lengths)
+        return map_unzipped(leaf, 2, self.initial, self.transition, self._lengths)
 
     @classmethod
     def from_natural(cls, values: Statistics, given: Params) -> MarkovChain:
@@ -512,7 +512,7 @@ class MarkovChain(SeriesFamily):
             first, matrix = cls.eliminate(*_complete(single, pair, length))
             return jax.nn.log_softmax(first, axis=-1), matrix
 
-        initial, transition = apart(leaf, 2, *values, _lengths_of(values, given))
+        initial, transition = map_unzipped(leaf, 2, *values, _lengths_of(values, given))
         return cls(initial, transition, given)
 
     @classmethod
@@ -527,7 +527,7 @@ class MarkovChain(SeriesFamily):
             joint = jnp.where(_pairs(length, last), jnp.concatenate([with_last, last], axis=-2), 1.0)
             return jnp.log(first[..., 0, :]), jnp.log(joint)
 
-        initial, transition = apart(leaf, 2, *values, _lengths_of(values, given))
+        initial, transition = map_unzipped(leaf, 2, *values, _lengths_of(values, given))
         return cls(initial, transition, given)
 
     @classmethod
@@ -579,7 +579,7 @@ class MarkovChain(SeriesFamily):
         return jnp.vectorize(series, signature="(k),(s,k,k)->(t,k)")(first, transition)
 
     @staticmethod
-    def follow(start: Array, maps: Array) -> Array:
+    def compose(start: Array, maps: Array) -> Array:
         """Returns the indices of the categories `[..., T]` that result from maps, one after the other.
 
         Args:
@@ -603,7 +603,7 @@ class MarkovChain(SeriesFamily):
             z = jnp.where(live, z, 0.0)[..., :-1]
             return z, z[..., :-1, :, None] * z[..., 1:, None, :]
 
-        return apart(leaf, 2, theta, self._lengths)
+        return map_unzipped(leaf, 2, theta, self._lengths)
 
     def marginal_variance(self) -> Params:
         return jax.tree.map(lambda p: p * (1.0 - p), self.mean)
@@ -626,7 +626,7 @@ class MarkovChain(SeriesFamily):
             # The largest logit with Gumbel noise is a sample of the category.
             noise = jax.random.gumbel(k, (*first.shape[:-1], steps, K), first.dtype)
             start = jnp.argmax(noise[..., 0, :] + first, axis=-1)
-            path = self.follow(start, jnp.argmax(noise[..., 1:, None, :] + matrix, axis=-1))
+            path = self.compose(start, jnp.argmax(noise[..., 1:, None, :] + matrix, axis=-1))
             z = jax.nn.one_hot(path, K, dtype=first.dtype)
             return jnp.where(times(length, steps)[..., None], z, 0.0)
 
@@ -725,7 +725,7 @@ class ParallelMarkovChain(MarkovChain):
         return jnp.concatenate([first[..., None, :], later], axis=-2)
 
     @staticmethod
-    def follow(start: Array, maps: Array) -> Array:
+    def compose(start: Array, maps: Array) -> Array:
         """Returns the indices of the categories `[..., T]` that result from maps, one after the other."""
         if maps.shape[-2] == 0:
             return start[..., None]

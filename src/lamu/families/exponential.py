@@ -155,7 +155,7 @@ class _Search(NamedTuple):
 
 def natural_from_expectation(family: type[ExponentialFamily], values: Statistics) -> Statistics:
     r"""Returns the λ at which \(\nabla A(\lambda) = \mu\), member by member; NaN if there is none."""
-    solved = apart(lambda *leaves: _leaf(family, leaves), len(family.events), *components(family, values))
+    solved = map_unzipped(lambda *leaves: _leaf(family, leaves), len(family.events), *components(family, values))
     return solved if len(family.events) > 1 else solved[0]
 
 
@@ -613,10 +613,10 @@ def components(family: type[ExponentialFamily], values: Statistics) -> tuple[Par
 
 def leafwise(function: Callable[..., PyTree], count: int, *trees: Params) -> Params:
     """Maps a function over leaves; one that returns a tuple of `count` numbers gives a tuple of trees."""
-    return apart(function, count, *trees) if count > 1 else jax.tree.map(function, *trees)
+    return map_unzipped(function, count, *trees) if count > 1 else jax.tree.map(function, *trees)
 
 
-def apart(leaf: Callable[..., PyTree], count: int, *trees: Params) -> tuple[Params, ...]:
+def map_unzipped(leaf: Callable[..., PyTree], count: int, *trees: Params) -> tuple[Params, ...]:
     """Maps a function that returns a tuple over leaves, and returns the tuple of trees."""
     structure = jax.tree.structure(trees[0])
     results = [leaf(*leaves) for leaves in zip(*map(structure.flatten_up_to, trees), strict=True)]

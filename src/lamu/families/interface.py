@@ -16,7 +16,7 @@ from lamu.compile_once import compiled_lightly, compiled_once, is_traced
 from lamu.convergence import UnreliableWeights
 from lamu.typing import Array, Params, RandomKey
 
-__all__ = ["Family", "IndependentDraws", "finite_draws", "independent_draws", "told"]
+__all__ = ["Family", "IndependentDraws", "attribute_of", "finite_draws", "independent_draws"]
 
 
 @runtime_checkable
@@ -53,7 +53,7 @@ class Family(Protocol):
         ...
 
 
-def told(belief: Any, name: str) -> Any:
+def attribute_of(belief: Any, name: str) -> Any:
     """Returns a belief's attribute for each number of θ; an AttributeError for beliefs with several modes."""
     if inspect.getattr_static(belief, name, None) is None:
         raise AttributeError(

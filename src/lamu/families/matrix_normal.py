@@ -244,7 +244,7 @@ class LinearNormalGamma(IndependentDraws):
         determinants = 2 * jnp.sum(jnp.log(jnp.diagonal(self.root, axis1=1, axis2=2)), axis=1)
         return jnp.sum(gammaln(self.shape) - self.shape * jnp.log(self.rate) - determinants / 2)
 
-    def spread(self, phi: Array) -> Array:
+    def quadratic_form(self, phi: Array) -> Array:
         r"""Returns \(\phi^\top \Lambda_k^{-1} \phi\), the outputs' variances in units of noise, `[rows, outputs]`."""
         white = jax.vmap(lambda r: solve_triangular(r, phi.T, lower=True))(self.root)
         return jnp.sum(white**2, axis=1).T

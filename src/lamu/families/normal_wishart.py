@@ -22,7 +22,7 @@ from lamu.families.exponential import (
     Positive,
     PositiveDefinite,
     TextbookFamily,
-    apart,
+    map_unzipped,
     sample_leaves,
     symmetric,
     total,
@@ -313,7 +313,7 @@ class NormalGamma(ExponentialFamily):
     def to_natural(self) -> Statistics:
         """Returns (a − ½, −b − κ m²/2, κ m, −κ/2)."""
         leaf = lambda m, kappa, a, b: (a - 0.5, -b - kappa * m**2 / 2.0, kappa * m, -kappa / 2.0)
-        return apart(leaf, 4, self.location, self.count, self.shape, self.rate)
+        return map_unzipped(leaf, 4, self.location, self.count, self.shape, self.rate)
 
     @classmethod
     def from_natural(cls, values: Statistics, given: Params) -> NormalGamma:
@@ -324,7 +324,7 @@ class NormalGamma(ExponentialFamily):
             m = first / kappa
             return m, kappa, log + 0.5, -linear - kappa * m**2 / 2.0
 
-        return cls(*apart(leaf, 4, *values))
+        return cls(*map_unzipped(leaf, 4, *values))
 
     @classmethod
     def from_expectation(cls, values: Statistics, given: Params) -> NormalGamma:
@@ -334,7 +334,7 @@ class NormalGamma(ExponentialFamily):
             m, a = first / tau, gamma_shape(log - jnp.log(tau))
             return m, 1.0 / (second - m * first), a, a / tau
 
-        return cls(*apart(leaf, 4, *values))
+        return cls(*map_unzipped(leaf, 4, *values))
 
     @classmethod
     def partition(cls, values: Statistics, given: Params) -> Array:
@@ -349,7 +349,7 @@ class NormalGamma(ExponentialFamily):
     def statistics(self, theta: Params) -> Statistics:
         """Returns (log τ, τ, τ x, τ x²)."""
         leaf = lambda x, tau: (jnp.log(tau), tau, tau * x, tau * x**2)
-        return apart(leaf, 4, theta["mean"], theta["precision"])
+        return map_unzipped(leaf, 4, theta["mean"], theta["precision"])
 
     @property
     def mean(self) -> Params:
@@ -451,7 +451,7 @@ class NormalWishart(ExponentialFamily):
             half = -(S + kappa[..., None, None] * outer(m)) / 2.0
             return (nu - m.shape[-1]) / 2.0, half, kappa[..., None] * m, -kappa / 2.0
 
-        return apart(leaf, 4, self.location, self.count, self.degrees, self.scale_inverse)
+        return map_unzipped(leaf, 4, self.location, self.count, self.degrees, self.scale_inverse)
 
     @classmethod
     def from_natural(cls, values: Statistics, given: Params) -> NormalWishart:
@@ -463,7 +463,7 @@ class NormalWishart(ExponentialFamily):
             S = -2.0 * symmetric(half) - kappa[..., None, None] * outer(m)
             return m, kappa, 2.0 * log + m.shape[-1], S
 
-        return cls(*apart(leaf, 4, *values))
+        return cls(*map_unzipped(leaf, 4, *values))
 
     @classmethod
     def from_expectation(cls, values: Statistics, given: Params) -> NormalWishart:
@@ -475,7 +475,7 @@ class NormalWishart(ExponentialFamily):
             kappa = m.shape[-1] / (second - jnp.sum(m * first, axis=-1))
             return m, kappa, *_wishart_of(log, mean)
 
-        return cls(*apart(leaf, 4, *values))
+        return cls(*map_unzipped(leaf, 4, *values))
 
     @classmethod
     def partition(cls, values: Statistics, given: Params) -> Array:
@@ -495,7 +495,7 @@ class NormalWishart(ExponentialFamily):
             first = (precision @ x[..., None])[..., 0]
             return logdet(precision), precision, first, jnp.sum(x * first, axis=-1)
 
-        return apart(leaf, 4, theta["mean"], theta["precision"])
+        return map_unzipped(leaf, 4, theta["mean"], theta["precision"])
 
     @property
     def mean(self) -> Params:

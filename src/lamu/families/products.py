@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.families.exponential import ExpectationParameters, NaturalParameters
 from lamu.families.gaussian import Gaussian
-from lamu.families.interface import Family, independent_draws, told
+from lamu.families.interface import Family, attribute_of, independent_draws
 from lamu.families.probabilities import Categorical
 from lamu.record import record
 from lamu.typing import Array, Number, Params, PyTree, RandomKey, Statistics
@@ -47,7 +47,7 @@ class Product:
     @property
     def std(self) -> Params:
         """The factors' standard deviations."""
-        return {name: told(factor, "std") for name, factor in self.factors.items()}
+        return {name: attribute_of(factor, "std") for name, factor in self.factors.items()}
 
     def interval(self, level: float = 0.9) -> tuple[Params, Params]:
         """Returns the ends of the factors' central intervals.
@@ -55,7 +55,7 @@ class Product:
         Args:
             level: the probability inside, between 0 and 1.
         """
-        ends = {name: told(factor, "interval")(level) for name, factor in self.factors.items()}
+        ends = {name: attribute_of(factor, "interval")(level) for name, factor in self.factors.items()}
         low, high = ({name: pair[end] for name, pair in ends.items()} for end in (0, 1))
         return low, high
 
@@ -179,11 +179,11 @@ class Parts:
     @property
     def std(self) -> Params:
         """The parts' standard deviations."""
-        return united([told(part, "std") for part in self.parts])
+        return united([attribute_of(part, "std") for part in self.parts])
 
     def interval(self, level: float = 0.9) -> tuple[Params, Params]:
         """Returns the ends of the parts' central intervals."""
-        ends = [told(part, "interval")(level) for part in self.parts]
+        ends = [attribute_of(part, "interval")(level) for part in self.parts]
         return united([low for low, _ in ends]), united([high for _, high in ends])
 
     def sample(self, key: RandomKey) -> Params:

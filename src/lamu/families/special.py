@@ -154,7 +154,7 @@ def cdf_of_count(y: Array, mean: Array) -> Array:
     r"""Returns P(Y ≤ y) of Poisson counts, \(Q(y + 1, \mu)\)."""
     # Source: Wilson & Hilferty (1931), for large arguments.
     a = y + 1.0
-    large = jnp.maximum(a, mean) > _most(mean.dtype)
+    large = jnp.maximum(a, mean) > _largest_argument(mean.dtype)
     near = gammaincc(jnp.where(large, 1.0, a), jnp.where(large, 1.0, mean))
     return jnp.where(large, ndtr(-_cube_root(a, mean)), near)
 
@@ -162,14 +162,14 @@ def cdf_of_count(y: Array, mean: Array) -> Array:
 def cdf_of_gamma(a: Array, x: Array) -> Array:
     r"""Returns P(Y ≤ x) of a gamma distributed target of shape a and rate one, \(P(a, x)\)."""
     # Source: Wilson & Hilferty (1931), for large shapes.
-    most = _most(x.dtype)
+    most = _largest_argument(x.dtype)
     large = a > most
     # Far above the mean of any other shape the probability is one.
     near = gammainc(jnp.where(large, 1.0, a), jnp.where(large, 1.0, jnp.minimum(x, 4.0 * most)))
     return jnp.where(large, ndtr(_cube_root(a, x)), near)
 
 
-def _most(dtype: DTypeLike) -> float:
+def _largest_argument(dtype: DTypeLike) -> float:
     """Returns the argument up to which JAX's functions are accurate to nearly all digits, and terminate."""
     return 1e5 if dtype == jnp.float64 else 1e3
 

@@ -31,12 +31,12 @@ __all__ = [
     "Proposal",
     "Reshaped",
     "Rest",
+    "converged_locals",
     "first_local",
     "marginalise",
     "real_latents",
     "require_key",
     "require_summed",
-    "settled",
     "trajectory",
 ]
 
@@ -385,7 +385,7 @@ def marginalise(
     return first.marginalise(name, own, row, environment, key, partial(marginalise, others))
 
 
-def settled(local: Mapping[str, Local], row: Row, environment: Environment) -> dict[str, Any]:
+def converged_locals(local: Mapping[str, Local], row: Row, environment: Environment) -> dict[str, Any]:
     """Returns λ of a row's latents if coordinate ascent comes first; empty if another local comes first."""
     # No gradient passes this iteration, so that it can run over all rows before `marginalise`, and in other blocks.
     _, first, _ = first_local(local, row)

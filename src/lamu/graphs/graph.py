@@ -25,7 +25,6 @@ from lamu.graphs.potential import AtMean, Potential
 from lamu.graphs.program import GraphSite, LearnedPrior, written
 from lamu.graphs.queries import (
     IDLE_BELOW,
-    asking,
     completed,
     completed_by_draws,
     expected_statistics,
@@ -35,6 +34,7 @@ from lamu.graphs.queries import (
     new_rows,
     predictive_statistics,
     row_log_prob,
+    with_absent_missing,
 )
 from lamu.graphs.reading import read, require_observed
 from lamu.graphs.start import empty_components, first_parameters, likelihoods_of
@@ -355,14 +355,14 @@ class Graph(GraphMessages):
         if isinstance(rows, int) or needs_draws(self, belief):
             return None
         statistics = predictive_statistics(self, belief, samples, key)
-        return completed(self, statistics, asking(self, statistics, rows), key)
+        return completed(self, statistics, with_absent_missing(self, statistics, rows), key)
 
     def completed_by_draws(self, belief: Belief, rows: Any, samples: int, key: RandomKey) -> Any:
         """Returns every variable of rows by samples, also of new rows."""
         if isinstance(rows, int):
             return new_rows(self, belief, rows, samples, key)
         statistics = expected_statistics(self, belief, 1, jax.random.clone(key))  # for shapes
-        return completed_by_draws(self, belief, asking(self, statistics, rows), samples, key)
+        return completed_by_draws(self, belief, with_absent_missing(self, statistics, rows), samples, key)
 
     def local_beliefs(self, belief: Belief, rows: Arrays, samples: int, key: RandomKey) -> dict[str, Any]:
         """Returns the beliefs about the latents of rows, by name, with a leading axis of rows."""

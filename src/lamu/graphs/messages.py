@@ -16,7 +16,7 @@ from lamu.data.arrays import Incomplete
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Product
-from lamu.graphs.elimination import Eliminated, Local, marginalise, require_key, settled
+from lamu.graphs.elimination import Eliminated, Local, converged_locals, marginalise, require_key
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, prepared
 from lamu.graphs.network import NetworkSite, applications
@@ -184,7 +184,7 @@ class GraphMessages(MessageTarget):
         def eliminate(data: Mapping[str, Any], natural: dict[str, Any], key: Any) -> Eliminated:
             return marginalise(local, row_of(data), environment, key, natural)
 
-        natural = over_rows(lambda data: settled(local, row_of(data), environment), data)
+        natural = over_rows(lambda data: converged_locals(local, row_of(data), environment), data)
         key = require_key(local, key)
         if key is None:
             return in_blocks(lambda data, natural: eliminate(data, natural, None), data, natural)

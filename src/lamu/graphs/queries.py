@@ -45,7 +45,6 @@ from lamu.typing import Array, Belief, Data, Params, RandomKey, Statistics, Targ
 __all__ = [
     "IDLE_BELOW",
     "DrawnEntries",
-    "asking",
     "completed",
     "completed_by_draws",
     "divergences_of_units",
@@ -58,6 +57,7 @@ __all__ = [
     "predictive_statistics",
     "row_log_prob",
     "row_log_weights",
+    "with_absent_missing",
 ]
 
 
@@ -68,7 +68,7 @@ def local_beliefs(graph: Any, belief: Belief, rows: Arrays, samples: int, key: R
     return over_blocks(lambda y, first: _latents(graph, statistics, y, of_rows, first), rows.y)
 
 
-def asking(graph: Any, statistics: Statistics, rows: Arrays) -> Arrays:
+def with_absent_missing(graph: Any, statistics: Statistics, rows: Arrays) -> Arrays:
     """Returns rows with absent leaf variables as missing, if the rows have no missing entries otherwise."""
     absent = tuple(
         site

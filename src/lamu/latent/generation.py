@@ -18,7 +18,7 @@ from lamu.graphs.expressions import Environment
 from lamu.graphs.graph import Graph
 from lamu.graphs.joint import Row, dtype_of, in_dtype, shape_of
 from lamu.graphs.program import LearnedPrior
-from lamu.graphs.queries import asking, expected_statistics
+from lamu.graphs.queries import expected_statistics, with_absent_missing
 from lamu.graphs.reading import over_blocks
 from lamu.graphs.statistics import Categories
 from lamu.graphs.words import WordsFactor
@@ -209,7 +209,7 @@ def impute(posterior: Any, rows: Any, key: RandomKey, draws: int = 100, warmup: 
         raise ValueError(f"draws={draws!r} must be at least one")
     of_theta, of_chain = jax.random.split(key)
     statistics = expected_statistics(graph, posterior.belief, 32, of_theta)
-    data = asking(graph, statistics, graph.rows(rows)).y
+    data = with_absent_missing(graph, statistics, graph.rows(rows)).y
     holes = {name: part for name, part in data.items() if isinstance(part, Incomplete)}
     if not holes:
         raise ValueError("the rows have no missing entry; write NaN where an entry is to be drawn, or use generate(n)")

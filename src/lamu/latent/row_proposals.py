@@ -33,8 +33,8 @@ __all__ = [
     "can_propose",
     "fitted_log_weights",
     "row_joint",
+    "row_log_probs",
     "unit_divergences",
-    "weighed_rows",
 ]
 
 
@@ -121,7 +121,7 @@ def row_joint(posterior: Any, row: Any) -> tuple[Joint, Any]:
     return _RowOfPosterior(observed_row, environment), _BeliefOfRow(local, observed_row, environment, jax.random.key(0))
 
 
-def weighed_rows(graph: Any, belief: Belief, rows: Any, samples: int, key: RandomKey) -> RowLogProb:
+def row_log_probs(graph: Any, belief: Belief, rows: Any, samples: int, key: RandomKey) -> RowLogProb:
     """Returns the log density of every row; rows with unreliable weights get a proposal fitted to them."""
     weights = averaged_weights(np.asarray(row_log_weights(graph, belief, rows, samples, jax.random.clone(key)), float))
     # The shape from one row's weights is off by a quarter with 128 of them; if the encoder is too narrow, the rows

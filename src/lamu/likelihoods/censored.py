@@ -87,7 +87,7 @@ class Tobit(LearnedScale):
     def target_mean(self, params: Params, f: Array) -> Array:
         """Returns the mean of the recorded target."""
         a, b = self._limits(params, f)
-        inner = f * _inside(a, b) + self.dispersion(params, f) * (_phi(a) - _phi(b))
+        inner = f * _mass_between(a, b) + self.dispersion(params, f) * (_phi(a) - _phi(b))
         return inner + self._at(self.lower) * ndtr(a) + self._at(self.upper) * ndtr(-b)
 
     def target_variance(self, params: Params, f: Array) -> Array:
@@ -95,14 +95,14 @@ class Tobit(LearnedScale):
         (a, b), scale = self._limits(params, f), self.dispersion(params, f)
         mean = self.target_mean(params, f)
         far = f - mean
-        inner = far**2 * _inside(a, b) + 2 * far * scale * (_phi(a) - _phi(b)) + scale**2 * _second(a, b)
+        inner = far**2 * _mass_between(a, b) + 2 * far * scale * (_phi(a) - _phi(b)) + scale**2 * _second(a, b)
         atoms = (self._at(self.lower) - mean) ** 2 * ndtr(a) + (self._at(self.upper) - mean) ** 2 * ndtr(-b)
         return jnp.maximum(inner + atoms, 0.0)
 
     def target_entropy(self, params: Params, f: Array) -> Array:
         """Returns the entropy, of the density and of the two masses together."""
         a, b = self._limits(params, f)
-        inner = (jnp.log(self.dispersion(params, f)) + _LOG_ROOT) * _inside(a, b) + 0.5 * _second(a, b)
+        inner = (jnp.log(self.dispersion(params, f)) + _LOG_ROOT) * _mass_between(a, b) + 0.5 * _second(a, b)
         return inner - ndtr(a) * log_normal_cdf(a) - ndtr(-b) * log_normal_cdf(-b)
 
     def target_sample(self, key: RandomKey, params: Params, f: Array) -> Array:
@@ -145,14 +145,14 @@ def _phi(x: Array) -> Array:
     return jnp.exp(log_normal_pdf(x))
 
 
-def _inside(a: Array, b: Array) -> Array:
+def _mass_between(a: Array, b: Array) -> Array:
     """Returns Φ(b) − Φ(a), computed in the smaller tail."""
     return jnp.where(a + b > 0, ndtr(-a) - ndtr(-b), ndtr(b) - ndtr(a))
 
 
 def _second(a: Array, b: Array) -> Array:
     """Returns ∫ z² φ dz from a to b."""
-    return _inside(a, b) - (b * _phi(b) - a * _phi(a))
+    return _mass_between(a, b) - (b * _phi(b) - a * _phi(a))
 
 
 class _Censored(LikelihoodWrapper):

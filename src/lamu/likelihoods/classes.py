@@ -401,17 +401,17 @@ class Ordinal(Likelihood):
         return jax.random.categorical(key, self._log_classes(params, f), axis=-1)
 
     def cdf(self, params: Params, f: Array, y: Array) -> Array:
-        y, distance = self._above(params, f, y)
+        y, distance = self._class_and_gap(params, f, y)
         return jnp.where(y < 0, 0.0, jnp.where(y >= self.classes - 1, 1.0, self.link.probability(distance)))
 
     def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
-        y, distance = self._above(params, f, y)
+        y, distance = self._class_and_gap(params, f, y)
         below, above = self.link.log_probs(distance)
         first, last = y < 0, y >= self.classes - 1
         below = jnp.where(first, -jnp.inf, jnp.where(last, 0.0, below))
         return below, jnp.where(first, 0.0, jnp.where(last, -jnp.inf, above))
 
-    def _above(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
+    def _class_and_gap(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
         """Returns the class of each target, and the distance of the cut-point above it from f."""
         y = jnp.floor(jnp.reshape(y, f.shape[:1]).astype(f.dtype))
         cuts = self.cut_points(params, f.dtype)

@@ -19,7 +19,7 @@ from lamu.dtype_policy import lenient
 from lamu.families import Draws
 from lamu.mcmc.diagnostics import UnreliableChains, complaints
 from lamu.objective import Objective
-from lamu.objective.microbatching import parts_of
+from lamu.objective.microbatching import num_chunks
 from lamu.posterior import Posterior
 from lamu.protocol import Choices, Info, Recipe, Runnable, Traits, recipes_of
 from lamu.record import record, static
@@ -34,8 +34,8 @@ __all__ = [
     "Kernel",
     "LogTarget",
     "TransitionInfo",
-    "apart",
     "chains_of",
+    "dispersed_starts",
     "far_away",
     "metropolis",
     "posterior_from_draws",
@@ -63,7 +63,7 @@ class LogTarget:
     @classmethod
     def of(cls, objective: Objective, batch: Batch, network_state: State, params: Params, runs: int) -> LogTarget:
         """Returns the target, with rows summed in chunks where one gradient of all rows would take too much memory."""
-        parts = parts_of(objective.model, batch, network_state, params, runs, looped=True)
+        parts = num_chunks(objective.model, batch, network_state, params, runs, looped=True)
         return cls(objective, batch, network_state, parts)
 
     def __call__(self, params: Params) -> Array:
@@ -246,7 +246,7 @@ def started(key: RandomKey, start: Params, objective: Objective, batch: Batch) -
     return position, state if jax.tree.leaves(state) else network_state
 
 
-def apart(key: RandomKey, positions: Params, density: Density) -> Params:
+def dispersed_starts(key: RandomKey, positions: Params, density: Density) -> Params:
     """Returns dispersed starts of chains that look for modes: all but the first move away from their common point."""
     # Each real coordinate u moves by a uniform number within \(\pm 2 \max(1, |u|)\); a chain stays where the log
     # density or its gradient would not be finite.

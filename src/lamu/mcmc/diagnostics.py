@@ -270,7 +270,7 @@ def complaints(belief: Belief, model: Target) -> list[str]:
     statistics = {name: np.asarray(values) for name, values in (belief.statistics or {}).items()}
     values = _coordinates(leaves)
     reasons = _refusals(statistics, belief, model) + _stillness(statistics, values) + _divergences(statistics)
-    reasons += _loneliness(statistics)
+    reasons += _rarely_exchanged(statistics)
     return reasons or _disagreement(statistics, values, model)
 
 
@@ -372,7 +372,7 @@ def _divergences(statistics: dict[str, np.ndarray]) -> list[str]:
     ]
 
 
-def _loneliness(statistics: dict[str, np.ndarray]) -> list[str]:
+def _rarely_exchanged(statistics: dict[str, np.ndarray]) -> list[str]:
     """Returns warnings of replicas that are rarely exchanged, and so do not help the coldest one."""
     share = float(statistics["exchange"].mean()) if "exchange" in statistics else 1.0
     if share >= _EXCHANGES:

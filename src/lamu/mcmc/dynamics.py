@@ -15,7 +15,7 @@ from lamu import tree
 from lamu.data.batch import Batch
 from lamu.density import Density
 from lamu.families import Draws, Point
-from lamu.mcmc.chains import apart, posterior_from_draws, require_lengths, started
+from lamu.mcmc.chains import dispersed_starts, posterior_from_draws, require_lengths, started
 from lamu.mcmc.diagnostics import UnreliableChains, in_one_place
 from lamu.mcmc.gradients import GradientEstimate, Minibatch, NoNoise, mean_loss, noise_of
 from lamu.mcmc.step_sizes import (
@@ -224,7 +224,7 @@ class Dynamics(Runnable):
         position = jax.vmap(lambda key: started(key, self.start, objective, single)[0])(keys)
         if self._moves_apart(objective):
             density: Any = objective.model
-            position = apart(jax.random.fold_in(jax.random.clone(key), self.chains + 2), position, density)
+            position = dispersed_starts(jax.random.fold_in(jax.random.clone(key), self.chains + 2), position, density)
         curvature = {}
         if isinstance(self.step_size, CurvatureStepSize):
             direction_keys = jax.random.split(jax.random.fold_in(jax.random.clone(key), self.chains + 1), self.chains)
@@ -245,18 +245,20 @@ class Dynamics(Runnable):
         # Returns every chain after one step; the draw is their positions.
         #
         # A batch may have a leading axis of chains, as the loop makes it; without one, all chains use the same rows.
-        keys, apart = jax.random.split(key, self.chains), batch.mask.ndim == 2
-        model, single = objective.model, jax.tree.map(lambda leaf: leaf[0], batch) if apart else batch
+        keys, own_batches = jax.random.split(key, self.chains), batch.mask.ndim == 2
+        model, single = objective.model, jax.tree.map(lambda leaf: leaf[0], batch) if own_batches else batch
 
         def move(key: RandomKey, chain: State, rows: Batch) -> tuple[State, Array]:
             return self._moved(key, chain, rows, objective, state.count, state.network_state)
 
         chain = (state.position, state.momentum, state.scale, state.reference, state.curvature)
         if self.chains > 1 and model.scan_friendly(single):
-            chain, loss = jax.vmap(move, in_axes=(0, 0, 0 if apart else None))(keys, chain, batch)
+            chain, loss = jax.vmap(move, in_axes=(0, 0, 0 if own_batches else None))(keys, chain, batch)
         else:
             pick = lambda many, k: jax.tree.map(lambda leaf: leaf[k], many)
-            moved = [move(keys[k], pick(chain, k), pick(batch, k) if apart else batch) for k in range(self.chains)]
+            moved = [
+                move(keys[k], pick(chain, k), pick(batch, k) if own_batches else batch) for k in range(self.chains)
+            ]
             chain, loss = jax.tree.map(lambda *leaves: jnp.stack(leaves), *moved)
         position, momentum, scale, reference, curvature = chain
         new = DynamicsState(state.count + 1, position, momentum, scale, reference, state.network_state, curvature)

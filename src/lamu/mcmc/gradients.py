@@ -16,7 +16,7 @@ from lamu.data.batch import Batch
 from lamu.objective import AllParameters, BatchLoss, Objective
 from lamu.objective.curvature.products import row_losses
 from lamu.objective.curvature.reader import squares_and_gradient
-from lamu.objective.microbatching import parts_of
+from lamu.objective.microbatching import num_chunks
 from lamu.record import record, static
 from lamu.sizes import require
 from lamu.typing import Array, Number, Params, State
@@ -41,7 +41,7 @@ def mean_loss(objective: Objective, batch: Batch, network_state: State) -> Calla
     model = objective.model
 
     def value(params: Params) -> Array:
-        parts = parts_of(objective.model, batch, network_state, params)
+        parts = num_chunks(objective.model, batch, network_state, params)
         loss = objective.mean_loss(params, batch, network_state, parts=parts)[0]
         if not model.transforms:
             return loss

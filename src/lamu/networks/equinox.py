@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.networks.interface import Network, apart, require_make
+from lamu.networks.interface import Network, in_new_thread, require_make
 from lamu.networks.multilayer import floating
 from lamu.record import given, record, static
 from lamu.typing import Array, Params, PyTree, RandomKey, State
@@ -153,7 +153,7 @@ class _EquinoxTemplate:
 
 @lru_cache(maxsize=32)
 def _template(make: Callable[[RandomKey], PyTree]) -> _EquinoxTemplate:
-    template = apart(lambda: make(jax.random.key(0)))  # the first caller may be tracing
+    template = in_new_thread(lambda: make(jax.random.key(0)))  # the first caller may be tracing
     _require_module(template)
     return _EquinoxTemplate(template)
 

@@ -12,7 +12,7 @@ import jax
 from jax.sharding import PartitionSpec
 
 from lamu import tree
-from lamu.networks.interface import Network, apart, require_make, specs_by_path
+from lamu.networks.interface import Network, in_new_thread, require_make, specs_by_path
 from lamu.record import given, record, static
 from lamu.typing import Array, Params, PyTree, RandomKey, State
 
@@ -71,7 +71,7 @@ class Linen(Network):
                     f"the variables have the collections {', '.join(self.variables) or 'none'}, and 'params' is not "
                     'among them; give what module.init returned, or {"params": ...}'
                 )
-            tree.require_matches((self.head,), _plain(self.variables)["params"])
+            tree.require_matches((self.head,), _unboxed(self.variables)["params"])
 
     @property
     def trained(self) -> bool:
@@ -82,10 +82,10 @@ class Linen(Network):
         """Returns the parameters and the other collections: initial ones, or the trained ones."""
         if self.variables is None:
             modes = self._modes(stateful=False, noisy=False, train=False)
-            variables = _plain(self.module.init({"params": key}, x, **modes))
+            variables = _unboxed(self.module.init({"params": key}, x, **modes))
             tree.require_matches((self.head,), variables.get("params", {}))
         else:
-            variables = tree.copied(_plain(self.variables))
+            variables = tree.copied(_unboxed(self.variables))
         return variables.pop("params", {}), variables
 
     def apply(
@@ -114,7 +114,7 @@ class Linen(Network):
 
         modes = self._modes(stateful=False, noisy=False, train=False)
         make = lambda key: self.module.init({"params": key}, x, **modes)
-        return _said(get_partition_spec(jax.eval_shape(make, jax.random.key(0))).get("params", {}))
+        return _given_specs(get_partition_spec(jax.eval_shape(make, jax.random.key(0))).get("params", {}))
 
     def _modes(self, stateful: bool, noisy: bool, train: bool) -> dict[str, bool]:
         modes = {"use_running_average": not train, "deterministic": not noisy}
@@ -123,12 +123,12 @@ class Linen(Network):
         return {name: value for name, value in modes.items() if name in asked}
 
 
-def _said(specs: PyTree) -> dict[str, PartitionSpec]:
+def _given_specs(specs: PyTree) -> dict[str, PartitionSpec]:
     """Returns the specs of parameters that have one, without Flax's empty ones."""
     return {path: spec for path, spec in specs_by_path(specs).items() if len(spec)}
 
 
-def _plain(variables: Params) -> dict[str, Params]:
+def _unboxed(variables: Params) -> dict[str, Params]:
     """Returns collections as dictionaries of arrays, without Flax's boxes of sharding metadata."""
     from flax.core import unfreeze
     from flax.core.meta import unbox
@@ -253,12 +253,12 @@ class _NNXTemplate(NamedTuple):
 def _template(make: Callable[[Any], Any]) -> _NNXTemplate:
     from flax import nnx
 
-    module = apart(lambda: _made(make, 0))  # the first caller may be tracing
+    module = in_new_thread(lambda: _made(make, 0))  # the first caller may be tracing
     if not isinstance(module, nnx.Module):
         raise TypeError(f"make gave a {type(module).__name__}, no NNX module; return the module")
     definition, params, streams, _, constants = _split(module)
     shapes = jax.eval_shape(lambda: nnx.to_pure_dict(params))
-    specs = _said(nnx.to_pure_dict(nnx.get_partition_spec(params)))
+    specs = _given_specs(nnx.to_pure_dict(nnx.get_partition_spec(params)))
     return _NNXTemplate(definition, shapes, streams, constants, specs)
 
 

@@ -20,7 +20,7 @@ __all__ = [
     "NetworkWrapper",
     "Normaliser",
     "adapted",
-    "apart",
+    "in_new_thread",
     "outputs",
     "require_make",
     "specs_by_path",
@@ -200,7 +200,7 @@ def specs_by_path(specs: Mapping[str, PyTree]) -> dict[str, PartitionSpec]:
     return by_path
 
 
-def apart(make: Callable[[], T]) -> T:
+def in_new_thread(make: Callable[[], T]) -> T:
     """Calls a function in a separate thread, outside of any JAX trace of the caller."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(make).result()

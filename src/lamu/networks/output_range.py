@@ -125,7 +125,7 @@ def require_scales(output_range: OutputRange | None, scales: tuple[str, ...], ne
     for scale in dict.fromkeys(scales):
         columns = np.asarray([each == scale for each in scales])
         lowest, highest = float(output_range.lowest[columns].min()), float(output_range.highest[columns].max())
-        if not _impossible(scale, lowest, highest):
+        if not _empty_range(scale, lowest, highest):
             continue
         raise ValueError(
             f"the network {network} ends in {_last(output_range)}, so that its outputs stay "
@@ -139,7 +139,7 @@ _INVERSES = {"logits": "the softmax", "log odds": "the sigmoid", "log means": "t
 _UNDONE = {"logits": "softmax", "log odds": "sigmoid", "log means": "exp"}
 
 
-def _impossible(scale: str, lowest: float, highest: float) -> bool:
+def _empty_range(scale: str, lowest: float, highest: float) -> bool:
     if lowest == highest:  # a constant, not an activation
         return False
     if scale in ("logits", "ordinal scores"):

@@ -9,7 +9,7 @@ import jax
 
 from lamu import tree
 from lamu.data.batch import Batch, with_offset
-from lamu.objective.microbatching import parts_of
+from lamu.objective.microbatching import num_chunks
 from lamu.objective.objective import AllParameters, NetworkParameters, NonGaussian, Objective, outputs_and_row_jacobian
 from lamu.operators import Diagonal, Scalar
 from lamu.record import record, static
@@ -194,7 +194,7 @@ class BatchLoss:
         if asked:
             return asked
         params = self.space.join(coordinates, self.rest)
-        return parts_of(self.objective.model, self.batch, self.network_state, params, runs, key, train=True)
+        return num_chunks(self.objective.model, self.batch, self.network_state, params, runs, key, train=True)
 
     def _surprise(self, coordinates: Params, rest: Params) -> Array:
         r"""Returns the part of \(-\log p(\theta) / N\) of the weights in this loss."""

@@ -23,17 +23,17 @@ from lamu.networks import draws_noise
 from lamu.target import Target
 from lamu.typing import Array, Inputs, Params, PyTree, RandomKey, State
 
-__all__ = ["dealt", "in_parts", "parts_of", "rows_in_parts"]
+__all__ = ["in_chunks", "num_chunks", "sum_over_chunks", "sum_over_row_chunks"]
 
 # Two chains of a small ConvNet on 2,000 images took 316 ms a gradient in one part and 136 ms in parts of this size. A
 # gradient on 50 images through a ResNet-20 took 952 ms in one part, 480 in 4 and 268 in 25; a perceptron's time hardly
 # depends on the parts. Accelerators need large batches and have no such cache.
-_HELD = {"cpu": 2**24}
-_HELD_ELSEWHERE = 2**29
+_CACHE_BYTES = {"cpu": 2**24}
+_CACHE_BYTES_ELSEWHERE = 2**29
 _STEPS_A_LAYER = 4  # values per unit that a layer stores: input, output, normalised and activated
 
 
-def parts_of(
+def num_chunks(
     model: Target,
     batch: Batch,
     network_state: State,
@@ -48,73 +48,78 @@ def parts_of(
     # compiled loop (`lamu.networks.scan_friendly`). Only shapes are traced, and nothing where weights and rows are few.
     if not isinstance(model, Model):
         return 1
-    network, room = model.network, _HELD.get(jax.default_backend(), _HELD_ELSEWHERE)
-    meet = train and (bool(jax.tree.leaves(network_state)) or network.masked)
+    network, room = model.network, _CACHE_BYTES.get(jax.default_backend(), _CACHE_BYTES_ELSEWHERE)
+    rows_interact = train and (bool(jax.tree.leaves(network_state)) or network.masked)
     looked_up = network.codes is ... or not jnp.issubdtype(batch.x.dtype, jnp.floating)
-    if batch.mask.shape[0] == 1 or network.linear or meet or runs * _at_a_glance(batch, params, looked_up) < room:
+    if (
+        batch.mask.shape[0] == 1
+        or network.linear
+        or rows_interact
+        or runs * _bytes_bound(batch, params, looked_up) < room
+    ):
         return 1
     if not looped and not model.scan_friendly(batch):
         return 1
-    row_bytes, random = _held(model, batch, network_state, params, key, train)
+    row_bytes, random = _row_bytes(model, batch, network_state, params, key, train)
     return 1 if random else min(batch.mask.shape[0], max(1, math.ceil(runs * row_bytes / room)))
 
 
 Part: TypeAlias = Callable[[Params, State, Batch, Array], tuple[Array, State]]
 
 
-def in_parts(function: Part, params: Params, state: State, batch: Batch, parts: int) -> tuple[Array, State]:
+def sum_over_chunks(function: Part, params: Params, state: State, batch: Batch, parts: int) -> tuple[Array, State]:
     """Returns the sum over a batch's chunks of a function of parameters, state, rows and number; and the state."""
     # The gradient is accumulated chunk by chunk, and each chunk gets the state of the previous one.
-    pieces = (dealt(batch, parts), jnp.arange(parts, dtype=jnp.int32))
-    return _summed(function, params, state, pieces)
+    pieces = (in_chunks(batch, parts), jnp.arange(parts, dtype=jnp.int32))
+    return _differentiable_sum(function, params, state, pieces)
 
 
-def dealt(batch: Batch, parts: int) -> Batch:
+def in_chunks(batch: Batch, parts: int) -> Batch:
     """Returns a batch in chunks, along a leading axis."""
     # Consecutive rows of a part are `parts` rows apart, so that each of several devices has its share of every part.
     # The last rows are padding and masked.
     size = math.ceil(batch.mask.shape[0] / parts)
-    return _dealt(batch.padded(size * parts), parts)
+    return _chunked(batch.padded(size * parts), parts)
 
 
-def rows_in_parts(function: Callable[..., PyTree], rows: Inputs, weights: Array, parts: int) -> PyTree:
+def sum_over_row_chunks(function: Callable[..., PyTree], rows: Inputs, weights: Array, parts: int) -> PyTree:
     """Returns the sum over chunks of a function of a chunk's rows and their weights."""
     if parts == 1:
         return function(rows, weights)
     count = weights.shape[0]
     extra = math.ceil(count / parts) * parts - count
     longer = lambda leaf: jnp.concatenate([leaf, jnp.broadcast_to(leaf[:1], (extra, *leaf.shape[1:]))])
-    counted = jnp.concatenate([weights, jnp.zeros(extra, weights.dtype)])
+    padded_weights = jnp.concatenate([weights, jnp.zeros(extra, weights.dtype)])
     of_part = lambda params, state, some: (function(*some), state)
-    return _scanned(of_part, None, {}, _dealt((jax.tree.map(longer, rows), counted), parts))[0]
+    return _sum_by_scan(of_part, None, {}, _chunked((jax.tree.map(longer, rows), padded_weights), parts))[0]
 
 
-def _dealt(rows: PyTree, parts: int) -> PyTree:
+def _chunked(rows: PyTree, parts: int) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.moveaxis(leaf.reshape(-1, parts, *leaf.shape[1:]), 1, 0), rows)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _summed(function: Part, params: Params, state: State, pieces: PyTree) -> tuple[Array, State]:
-    return _scanned(lambda params, state, piece: function(params, state, *piece), params, state, pieces)
+def _differentiable_sum(function: Part, params: Params, state: State, pieces: PyTree) -> tuple[Array, State]:
+    return _sum_by_scan(lambda params, state, piece: function(params, state, *piece), params, state, pieces)
 
 
-@partial(_summed.defjvp, symbolic_zeros=True)
-def _summed_and_slope(function: Part, primals: PyTree, tangents: PyTree) -> tuple[PyTree, PyTree]:
+@partial(_differentiable_sum.defjvp, symbolic_zeros=True)
+def _differentiable_sum_jvp(function: Part, primals: PyTree, tangents: PyTree) -> tuple[PyTree, PyTree]:
     """Returns the sum and its tangent, which is linear in the parameters' tangents, so that JAX can transpose it."""
     (params, state, pieces), (direction, _, of_rows) = primals, tangents
-    still = lambda leaf: isinstance(leaf, jax.custom_derivatives.SymbolicZero)
-    if not all(map(still, jax.tree.leaves(of_rows, is_leaf=still))):
+    is_zero = lambda leaf: isinstance(leaf, jax.custom_derivatives.SymbolicZero)
+    if not all(map(is_zero, jax.tree.leaves(of_rows, is_leaf=is_zero))):
         raise TypeError("a loss over chunks has no derivative in its rows; differentiate on fewer rows at a time")
 
     def of_part(params: Params, state: State, piece: PyTree) -> tuple[PyTree, State]:
         (value, state), gradient = jax.value_and_grad(function, has_aux=True)(params, state, *piece)
         return (value, gradient), state
 
-    (value, gradient), state = _scanned(of_part, params, state, pieces)
+    (value, gradient), state = _sum_by_scan(of_part, params, state, pieces)
     moving = [
         jnp.sum(slope * towards).astype(value.dtype)
-        for slope, towards in zip(jax.tree.leaves(gradient), jax.tree.leaves(direction, is_leaf=still), strict=True)
-        if not still(towards)
+        for slope, towards in zip(jax.tree.leaves(gradient), jax.tree.leaves(direction, is_leaf=is_zero), strict=True)
+        if not is_zero(towards)
     ]
     # No gradient flows through a network's state, as in one pass of all rows, where the new state is an auxiliary
     # output.
@@ -126,7 +131,7 @@ def _no_slope(leaf: Array) -> Any:
     return jnp.zeros_like(leaf) if floating else np.zeros(leaf.shape, jax.dtypes.float0)
 
 
-def _scanned(
+def _sum_by_scan(
     function: Callable[[Params, State, PyTree], tuple[PyTree, State]], params: Params, state: State, pieces: PyTree
 ) -> tuple[PyTree, State]:
     shapes = jax.eval_shape(function, params, state, jax.tree.map(lambda leaf: leaf[0], pieces))[0]
@@ -139,7 +144,7 @@ def _scanned(
     return jax.lax.scan(add, (nothing, state), pieces)[0]
 
 
-def _at_a_glance(batch: Batch, params: Params, looked_up: bool) -> int:
+def _bytes_bound(batch: Batch, params: Params, looked_up: bool) -> int:
     """Returns an upper bound of the bytes of common layers, from the inputs and outputs of weights."""
     shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(params)]
     convolves, x = any(len(shape) > 3 for shape in shapes), batch.x
@@ -156,7 +161,7 @@ def _at_a_glance(batch: Batch, params: Params, looked_up: bool) -> int:
 
 
 @once_a_shape
-def _held(
+def _row_bytes(
     model: Model, batch: Batch, network_state: State, params: Params, key: RandomKey | None, train: bool
 ) -> tuple[int, bool]:
     """Returns the bytes that further rows add to the memory of a gradient, and whether noise is drawn."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from lamu import tree
 from lamu.data.batch import Batch
-from lamu.objective.microbatching import in_parts
+from lamu.objective.microbatching import sum_over_chunks
 from lamu.operators import BlockDiagonal, Diagonal, Operator, Scalar
 from lamu.operators.interface import is_operator
 from lamu.priors import Prior
@@ -106,8 +106,8 @@ class Objective:
             key: for random layers.
             train: training mode.
             parts: the number of chunks of rows where `microbatch_size` is None, from
-                `lamu.objective.microbatching.parts_of`. Each chunk has its own noise of random layers and, in training,
-                its own batch statistics.
+                `lamu.objective.microbatching.num_chunks`. Each chunk has its own noise of random layers and, in
+                training, its own batch statistics.
         """
         model, batch = self.model.tempered(self.temperature), batch.filled()
         parts = self.microbatches(batch) or parts
@@ -121,7 +121,7 @@ class Objective:
                 values, state = model.log_likelihood(params, state, some, own, train)
                 return some.total(values), state
 
-            total, state = in_parts(of_part, params, state, batch, parts)
+            total, state = sum_over_chunks(of_part, params, state, batch, parts)
         count = jnp.maximum(batch.count, 1).astype(total.dtype)
         return -self.likelihood_power * total / count, state
 

@@ -181,7 +181,7 @@ class _Head(RowWise):
 @jax.jit
 def _outputs(model: Target, belief: LinearNormalGamma, network_state: State, x: Array) -> tuple[Array, Array]:
     f, phi = head_features(model, belief.location, network_state, x)
-    return f, belief.spread(phi)
+    return f, belief.quadratic_form(phi)
 
 
 @compiled_answers(centre=0, width=0, freedom=0, share=0)

@@ -189,7 +189,7 @@ class Checkpoints:
         except (OSError, ValueError) as error:
             raise self._not_written(step, error) from error
         with suppress(OSError):  # folders that cannot be removed stay
-            self._forget()
+            self._remove_old()
 
     def try_to_save(self, step: int, *arguments: Any, quietly: bool = False, **options: Any) -> bool:
         """Writes a checkpoint as `save` does, but only warns where it cannot be written, so that a run continues.
@@ -309,7 +309,7 @@ class Checkpoints:
                 scores[step] = self._read(step, store.read_content)["score"]
         return sorted((step for step in scores if scores[step] is not None), key=lambda step: (scores[step], step))
 
-    def _forget(self) -> None:
+    def _remove_old(self) -> None:
         kept = {*self.steps()[-self.last :], *self._ranked()[: self.best]}
         for step in set(self.steps()) - kept:
             # Renamed first, so that a partly removed folder does not look complete.
@@ -340,7 +340,7 @@ class Checkpoints:
             self._clear_drafts()
             return False
         with suppress(OSError):
-            self._forget()
+            self._remove_old()
         return True
 
     def _clear_drafts(self) -> None:

@@ -26,11 +26,11 @@ from lamu.typing import Array, PyTree, RandomKey, State
 __all__ = [
     "Keys",
     "OneDevice",
+    "algorithm_of",
     "draw_of",
     "handle",
     "keys_of",
     "one_step",
-    "opened",
     "order",
     "picked_step",
     "scan_batches",
@@ -91,7 +91,7 @@ def handle(algorithm: Any) -> PyTree:
     return algorithm if not jax.tree_util.all_leaves([algorithm]) else _Opaque(algorithm)
 
 
-def opened(algorithm: PyTree) -> Any:
+def algorithm_of(algorithm: PyTree) -> Any:
     """Returns the algorithm of a handle."""
     return algorithm.algorithm if isinstance(algorithm, _Opaque) else algorithm
 
@@ -99,11 +99,11 @@ def opened(algorithm: PyTree) -> Any:
 class OneDevice:
     """Runs on the default device; see `lamu.running.sharding.Devices` for a mesh."""
 
-    def lay(self, value: PyTree) -> PyTree:
+    def shard(self, value: PyTree) -> PyTree:
         """Returns a state in the layout of the steps."""
         return value
 
-    spread = everywhere = dealt = together = rows = example = lay
+    distribute = replicate = place_stream = gather = rows = example = shard
 
     def for_network(self, target: Target, example: Batch) -> OneDevice:
         """Returns the devices with a network's own layout of its parameters."""
@@ -113,7 +113,7 @@ class OneDevice:
     spans_processes = False
     writes = True  # whether this process writes files and warns
 
-    def agreed(self, value: float | int, error: BaseException | None = None) -> float | int:
+    def agree(self, value: float | int, error: BaseException | None = None) -> float | int:
         """Returns the value on which all processes of a run agree."""
         del error
         return value
@@ -126,7 +126,7 @@ class OneDevice:
 @compiled_lightly()
 def start(algorithm: PyTree, key: RandomKey, objective: Objective, batch: Batch) -> State:
     """Returns the algorithm's first state, in one compiled call."""
-    return jax.tree.map(_typed, opened(algorithm).init(key, objective, batch))
+    return jax.tree.map(_typed, algorithm_of(algorithm).init(key, objective, batch))
 
 
 def _typed(leaf: Array) -> Array:
@@ -137,7 +137,7 @@ def _typed(leaf: Array) -> Array:
 @compiled_once()
 def start_to_keep(algorithm: PyTree, key: RandomKey, objective: Objective, batch: Batch) -> State:
     """Returns the first state of a run without steps, compiled with few optimisations."""
-    return opened(algorithm).init(key, objective, batch)
+    return algorithm_of(algorithm).init(key, objective, batch)
 
 
 @once_a_shape
@@ -150,7 +150,7 @@ def draw_of(algorithm: PyTree, state: State, objective: Objective, batch: Batch)
 @jax.jit
 def _step(algorithm: PyTree, state: State, objective: Objective, batch: Batch, key: RandomKey) -> tuple[State, Info]:
     """Returns the algorithm's step, traced once for all compiled functions (for a sampler it takes half a second)."""
-    return opened(algorithm).step(key, state, batch, objective)
+    return algorithm_of(algorithm).step(key, state, batch, objective)
 
 
 @partial(jax.jit, donate_argnums=1)
@@ -213,7 +213,7 @@ def _scan_batches(
     """Returns the state after `count` steps from step `start` on; the block touches `epochs` epochs of batches."""
     # Of a sampler's draws that of the last of `every` steps is kept, and none where `every` is zero.
     per_epoch = math.ceil(rows.count / batch_size)
-    streams = opened(algorithm).traits.streams
+    streams = algorithm_of(algorithm).traits.streams
     numbers = start // per_epoch + jnp.arange(epochs)
     plan, real = jax.vmap(lambda epoch: order(rows.count, batch_size, streams, epoch, order_key, shuffled))(numbers)
     first = start % per_epoch

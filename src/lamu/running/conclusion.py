@@ -36,12 +36,12 @@ from lamu.typing import Array, Params, RandomKey, State
 __all__ = [
     "Conclusion",
     "require_trained",
-    "say_few_rows",
-    "say_probabilities",
-    "say_rare_events",
-    "say_seen_rows",
-    "say_unconverged",
-    "say_worse_than_mean",
+    "warn_few_rows",
+    "warn_probabilities",
+    "warn_rare_events",
+    "warn_seen_rows",
+    "warn_unconverged",
+    "warn_worse_than_mean",
 ]
 
 
@@ -59,7 +59,7 @@ def require_trained(model: Target, epochs: object) -> None:
         )
 
 
-def say_seen_rows(validation: object) -> None:
+def warn_seen_rows(validation: object) -> None:
     """Warns where a pretrained network is validated on a share of its training rows."""
     if isinstance(validation, float | int):
         logging.getLogger("lamu").warning(
@@ -70,7 +70,7 @@ def say_seen_rows(validation: object) -> None:
         )
 
 
-def say_probabilities(model: Target, rows: Batch) -> None:
+def warn_probabilities(model: Target, rows: Batch) -> None:
     """Warns where the outputs of a pretrained network look like probabilities, but are used as logits."""
     # An activation at the end of the network is an error (`lamu.networks.output_range`); this detects one that its
     # traced program does not show. It warns only if the outputs as probabilities fit the targets better.
@@ -203,7 +203,7 @@ _OTHER_SHAPE = (
 )
 
 
-def say_few_rows(fit: Fit, rows: Arrays | Stream) -> None:
+def warn_few_rows(fit: Fit, rows: Arrays | Stream) -> None:
     """Warns of too narrow intervals, because the noise is a point estimate from few rows."""
     belief, model = fit.posterior.belief, fit.posterior.model
     if not (isinstance(belief, Product) and isinstance(rows, Arrays) and model.has_outputs) or model.has_classes:
@@ -226,7 +226,7 @@ def say_few_rows(fit: Fit, rows: Arrays | Stream) -> None:
     )
 
 
-def say_rare_events(model: Target, rows: Arrays | Stream) -> None:
+def warn_rare_events(model: Target, rows: Arrays | Stream) -> None:
     """Warns of classes or counts so rare that Laplace's approximation makes them too likely."""
     # On 120 rows of three columns with 0, 1, 2, 5 and 20 events the mean probability of `regression` was .078, .043,
     # .037, .060 and .174, by NUTS .002, .016, .019, .044 and .164; the mean count without an event in the millions.
@@ -249,7 +249,7 @@ def say_rare_events(model: Target, rows: Arrays | Stream) -> None:
     )
 
 
-def say_unconverged(fit: Fit, example: Batch | None, chosen_earlier: bool) -> None:
+def warn_unconverged(fit: Fit, example: Batch | None, chosen_earlier: bool) -> None:
     """Warns of a posterior that is not at the fixed point of the rule."""
     measured = fit.posterior.convergence
     if measured is None or measured.converged or fit.interrupted:
@@ -274,7 +274,7 @@ def say_unconverged(fit: Fit, example: Batch | None, chosen_earlier: bool) -> No
 _WORTH = 0.01  # nats a row that are worth a warning: the noise of 32 draws is some thousandths
 
 
-def say_worse_than_mean(fit: Fit, held_out: Arrays | None) -> None:
+def warn_worse_than_mean(fit: Fit, held_out: Arrays | None) -> None:
     """Warns of a belief that predicts the held-out rows worse than the point at its mean."""
     posterior = fit.posterior
     if held_out is None or not isinstance(posterior.model, Model) or is_certain(posterior.belief):

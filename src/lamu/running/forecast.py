@@ -24,7 +24,7 @@ from lamu.running.history import count
 from lamu.running.schedule import Block
 from lamu.typing import State
 
-__all__ = ["Forecast", "check_memory", "measured"]
+__all__ = ["Forecast", "check_memory", "memory_checked"]
 
 _DRAWS_A_BLOCK, _STEPS_A_BLOCK = 64, 1024
 
@@ -99,7 +99,9 @@ def check_memory(
     return forecast
 
 
-def measured(forecast: Forecast, blocks: Iterator[Block], state: State, max_memory: object = None) -> Iterator[Block]:
+def memory_checked(
+    forecast: Forecast, blocks: Iterator[Block], state: State, max_memory: object = None
+) -> Iterator[Block]:
     """Yields the blocks of a run, after compiling its first program and checking its memory."""
     first = next(blocks, None)
     if first is None:

@@ -31,7 +31,7 @@ class OtherProcessFailed(RuntimeError):
 
 # Every process runs the same script, so that all of them compile and run the same programs in the same order. All other
 # work is either the same in all processes because its inputs are (reading, validation, posterior), or decided by
-# process 0 (`agreed`). Each decision is an exchange of one record of fixed size, in which a failed process reports its
+# process 0 (`agree`). Each decision is an exchange of one record of fixed size, in which a failed process reports its
 # error, and the others raise it.
 class Processes(Devices):
     """The devices of a mesh that spans processes."""
@@ -43,11 +43,11 @@ class Processes(Devices):
         """Whether this process writes files and warns: the first one does."""
         return jax.process_index() == 0
 
-    def agreed(self, value: float | int, error: BaseException | None = None) -> float | int:
+    def agree(self, value: float | int, error: BaseException | None = None) -> float | int:
         """Returns the value of process 0; raises the error that any process reports."""
         return self._exchanged(value, error)[0]
 
-    def least(self, value: float | int) -> float | int:
+    def minimum(self, value: float | int) -> float | int:
         """Returns the minimum over the processes."""
         return min(self._exchanged(value))
 
@@ -69,11 +69,11 @@ class Processes(Devices):
                 warnings.simplefilter("ignore")
             try:
                 yield
-                self.agreed(0.0)
+                self.agree(0.0)
             except OtherProcessFailed:
                 raise
             except BaseException as error:
-                self.agreed(0.0, error)
+                self.agree(0.0, error)
                 raise
 
     def rows(self, rows: Any) -> Any:
@@ -106,14 +106,14 @@ class Processes(Devices):
         """Returns process 0's example, so that all start from one state."""
         return jax.tree.map(jnp.asarray, multihost_utils.broadcast_one_to_all(example))
 
-    def everywhere(self, what: PyTree) -> PyTree:
+    def replicate(self, what: PyTree) -> PyTree:
         layout = NamedSharding(self.mesh, PartitionSpec())
-        return jax.tree.map(lambda leaf: _laid(leaf, layout) if isinstance(leaf, jax.Array) else leaf, what)
+        return jax.tree.map(lambda leaf: _global_array(leaf, layout) if isinstance(leaf, jax.Array) else leaf, what)
 
-    def lay(self, value: PyTree) -> PyTree:
-        return jax.tree.map(_laid, value, layout(self.mesh, self.traits, value, self.specs))
+    def shard(self, value: PyTree) -> PyTree:
+        return jax.tree.map(_global_array, value, layout(self.mesh, self.traits, value, self.specs))
 
-    def dealt_batch(self, batch: Batch) -> Batch:
+    def place_batch(self, batch: Batch) -> Batch:
         """Returns a batch of the rows of all processes."""
         count, devices = len(batch.mask) * jax.process_count(), self.mesh.shape["data"]
         if count % devices:
@@ -125,11 +125,11 @@ class Processes(Devices):
         deal = lambda leaf: jax.make_array_from_process_local_data(sharding, np.asarray(leaf))
         return jax.tree.map(deal, batch)
 
-    def dealt(self, rows: Stream) -> Stream:
+    def place_stream(self, rows: Stream) -> Stream:
         """Returns a stream of such batches; a pass ends with that of the shortest process."""
-        return _DealtByProcesses(rows, self)
+        return _GlobalStream(rows, self)
 
-    def together(self, state: State) -> State:
+    def gather(self, state: State) -> State:
         def gathered(leaf: Any) -> Any:
             if isinstance(leaf, jax.Array) and not (leaf.is_fully_addressable or leaf.is_fully_replicated):
                 leaf = multihost_utils.process_allgather(leaf, tiled=True)
@@ -138,7 +138,7 @@ class Processes(Devices):
         return jax.tree.map(gathered, state)
 
 
-class _DealtByProcesses(Stream):
+class _GlobalStream(Stream):
     """Stream of the batches of all processes, placed on the devices."""
 
     def __init__(self, base: Stream, devices: Processes) -> None:
@@ -152,15 +152,15 @@ class _DealtByProcesses(Stream):
             here = np.asarray(multihost_utils.process_allgather(np.array([batch is not None])))
             if batch is None or not here.all():
                 return
-            yield self._devices.dealt_batch(batch)
+            yield self._devices.place_batch(batch)
 
 
-def _laid(leaf: Any, sharding: NamedSharding) -> Any:
+def _global_array(leaf: Any, sharding: NamedSharding) -> Any:
     """Returns an array that is complete in every process as one over all of them, without communication."""
     if not isinstance(leaf, jax.Array) or not leaf.is_fully_addressable:
         return leaf
     if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        data = _laid(jax.random.key_data(jax.random.clone(leaf)), sharding)
+        data = _global_array(jax.random.key_data(jax.random.clone(leaf)), sharding)
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
     value = np.asarray(leaf)
     return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])

@@ -13,7 +13,7 @@ from time import monotonic
 from types import FrameType, TracebackType
 from typing import TypeVar
 
-__all__ = ["Interruption", "Progress", "SeveralRuns", "heard"]
+__all__ = ["Interruption", "Progress", "SeveralRuns", "interruptible"]
 
 # In JAX's callback at garbage collections, and in finalisers, Python prints raised exceptions and drops them.
 _DROPPED_IN = ("_xla_gc_callback", "__del__")
@@ -26,16 +26,16 @@ class _Handler:
     def __init__(self) -> None:
         self._again: threading.Timer | None = None
 
-    def hear(self, number: int, frame: FrameType | None) -> None:
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
         """Handles a signal."""
-        self.forget()
+        self.clear()
         if not _is_dropped(frame):
             raise KeyboardInterrupt
         self._again = threading.Timer(_AGAIN, signal.raise_signal, (signal.SIGINT,))
         self._again.daemon = True
         self._again.start()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Cancels pending signals."""
         if self._again is not None:
             self._again.cancel()
@@ -54,18 +54,18 @@ _HANDLER = _Handler()
 
 
 @contextlib.contextmanager
-def heard() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """Context manager in which no Ctrl-C is lost: it raises `KeyboardInterrupt`, at once or a moment later."""
     # A handler set by others stays, and only the main thread receives signals.
     here = threading.current_thread() is threading.main_thread()
     if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
-    signal.signal(signal.SIGINT, _HANDLER.hear)
+    signal.signal(signal.SIGINT, _HANDLER.on_signal)
     try:
         yield
     finally:
-        _HANDLER.forget()
+        _HANDLER.clear()
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -85,16 +85,16 @@ class Interruption:
         # Only the main thread receives signals, and a handler set by others stays.
         here = threading.current_thread() is threading.main_thread()
         before = signal.getsignal(signal.SIGINT)
-        if here and before in (signal.default_int_handler, _HANDLER.hear):
+        if here and before in (signal.default_int_handler, _HANDLER.on_signal):
             self._before = before
-            signal.signal(signal.SIGINT, self._hear)
+            signal.signal(signal.SIGINT, self._on_signal)
         return self
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.came = True
-        _HANDLER.hear(number, frame)
+        _HANDLER.on_signal(number, frame)
 
-    def heed(self) -> None:
+    def raise_pending(self) -> None:
         """Raises a pending or dropped interrupt."""
         if self.came:
             raise KeyboardInterrupt
@@ -103,7 +103,7 @@ class Interruption:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if self._before is not None:
-            _HANDLER.forget()
+            _HANDLER.clear()
             signal.signal(signal.SIGINT, self._before)
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             self.came = True

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lamu.convergence import Convergence
-from lamu.data.wording import elsewhere
+from lamu.data.wording import getattr_or_substitute
 from lamu.posterior import Posterior
 from lamu.typing import State
 
@@ -78,7 +78,7 @@ class Fit:
 
     def __getattr__(self, name: str) -> Any:
         """Raises an AttributeError that names Lamu's counterpart of other libraries' methods."""
-        return elsewhere(self, name, _ELSEWHERE)
+        return getattr_or_substitute(self, name, _ELSEWHERE)
 
     @property
     def warnings(self) -> tuple[str, ...]:

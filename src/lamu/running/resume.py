@@ -96,7 +96,7 @@ class Resumption:
         """Returns the state of the last checkpoint, if any, and restores history and best; else the given state."""
         # `draw` has the shapes of a step's draw. Without `resume`, a folder with checkpoints is an error.
         step = self._keeper.latest()
-        first = self._devices.agreed(-1 if step is None else step)
+        first = self._devices.agree(-1 if step is None else step)
         if first != (-1 if step is None else step):
             raise CheckpointError(
                 f"the last checkpoint in {str(self.folder)!r} is that of step {step} here and of step {first:.0f} in "
@@ -152,7 +152,7 @@ class SharedResumption(Resumption):
         if history.steps in (0, self._step):
             return
         due = now or best.stopped or time.monotonic() - self._at >= self._keeper.every
-        if not self._devices.agreed(due):
+        if not self._devices.agree(due):
             return
         if self._pending is not None:
             self._publish(wait=True)
@@ -174,7 +174,7 @@ class SharedResumption(Resumption):
             except OSError as error:
                 failure = error
         self._at, self._step = time.monotonic(), step
-        if not self._devices.agreed(failure is None):
+        if not self._devices.agree(failure is None):
             self._written = not self._devices.writes or self._keeper.publish(step, failure, quietly=not self._written)
             return
         content, score, facts = self._content(state, best)
@@ -188,12 +188,12 @@ class SharedResumption(Resumption):
         step, work = self._pending
         if wait:
             futures.wait([work])
-        if not self._processes.least(work.done()):
+        if not self._processes.minimum(work.done()):
             return
         failure, self._pending = work.exception(), None
         if failure is not None and not isinstance(failure, OSError | ValueError):
             raise failure
-        if not self._processes.least(failure is None) and failure is None:
+        if not self._processes.minimum(failure is None) and failure is None:
             failure = OSError("another process could not write its part")
         if self._devices.writes:
             self._written = self._keeper.publish(step, failure, quietly=not self._written)

@@ -20,12 +20,12 @@ from lamu.model import Model
 from lamu.objective import Objective
 from lamu.protocol import Algorithm, Info, Traits
 from lamu.record import record, static
-from lamu.running.compiled_steps import OneDevice, opened
+from lamu.running.compiled_steps import OneDevice, algorithm_of
 from lamu.store import reading
 from lamu.target import Target
 from lamu.typing import Array, Document, Params, PyTree, RandomKey, State
 
-__all__ = ["Devices", "Shards", "Spread", "is_sharded", "layout", "read", "require_library"]
+__all__ = ["Devices", "DistributedAlgorithm", "Shards", "is_sharded", "layout", "read", "require_library"]
 
 # Four mesh axes have a meaning. The axis "runs" shards the chains or members that an algorithm runs in parallel, which
 # exchange the mean of their losses alone. The axis "data" shards the rows of a batch, over which gradients are summed.
@@ -100,35 +100,35 @@ class Devices(OneDevice):
         weights = jax.eval_shape(lambda key: network.init(key, x, outputs)[0], jax.random.key(0))
         return replace(self, specs=_specs_of(self.mesh, specs, weights))
 
-    def spread(self, algorithm: PyTree) -> PyTree:
+    def distribute(self, algorithm: PyTree) -> PyTree:
         """Returns an algorithm's handle that keeps states and batches spread over the devices."""
-        return Spread(algorithm, self.mesh, self.specs)
+        return DistributedAlgorithm(algorithm, self.mesh, self.specs)
 
-    def everywhere(self, what: PyTree) -> PyTree:
+    def replicate(self, what: PyTree) -> PyTree:
         """Returns a pytree with every array replicated on each device."""
         layout = NamedSharding(self.mesh, PartitionSpec())
         return jax.tree.map(lambda leaf: jax.device_put(leaf, layout) if isinstance(leaf, jax.Array) else leaf, what)
 
-    def dealt(self, rows: Stream) -> Stream:
+    def place_stream(self, rows: Stream) -> Stream:
         """Returns a stream of the same batches, each placed on the devices."""
-        return _Dealt(rows, self)
+        return _PlacedStream(rows, self)
 
-    def dealt_batch(self, batch: Batch) -> Batch:
+    def place_batch(self, batch: Batch) -> Batch:
         """Returns a batch sharded by rows; replicated where the rows do not divide evenly."""
         even = _DATA in self.mesh.axis_names and batch.mask.shape[0] % self.mesh.shape[_DATA] == 0
         return jax.device_put(batch, NamedSharding(self.mesh, PartitionSpec(_DATA) if even else PartitionSpec()))
 
-    def lay(self, value: PyTree) -> PyTree:
+    def shard(self, value: PyTree) -> PyTree:
         """Returns a state sharded by runs or by its own axes."""
         return jax.tree.map(jax.device_put, value, layout(self.mesh, self.traits, value, self.specs))
 
-    def together(self, state: State) -> State:
+    def gather(self, state: State) -> State:
         """Returns a state on the default device, for the work after the steps."""
         return jax.tree.map(lambda leaf: jnp.array(np.asarray(leaf)), state)
 
 
 @record
-class Spread:
+class DistributedAlgorithm:
     """Wraps an algorithm so that its states and batches are spread over a mesh."""
 
     # Without its word the compiler may gather what a step returns, and every device then does everybody's work.
@@ -140,36 +140,36 @@ class Spread:
     @property
     def traits(self) -> Traits:
         """The traits of the algorithm."""
-        return opened(self.base).traits
+        return algorithm_of(self.base).traits
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> State:
         """Returns the first state, which is never gathered on one device."""
         with jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh):
-            return self._kept(opened(self.base).init(key, objective, batch))
+            return self._sharded(algorithm_of(self.base).init(key, objective, batch))
 
     def step(self, key: RandomKey, state: State, batch: Batch, objective: Objective) -> tuple[State, Info]:
         """Returns the next state, and diagnostics of the step."""
         with jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh):  # for `lamu.tree.each`
-            state, info = opened(self.base).step(key, state, self._cut(batch), objective)
-            return self._kept(state), self._told(info)
+            state, info = algorithm_of(self.base).step(key, state, self._sharded_rows(batch), objective)
+            return self._sharded(state), self._replicated_info(info)
 
-    def _kept(self, state: State) -> State:
+    def _sharded(self, state: State) -> State:
         return jax.lax.with_sharding_constraint(state, layout(self.mesh, self.traits, state, self.specs))
 
-    def _told(self, info: Info) -> Info:
+    def _replicated_info(self, info: Info) -> Info:
         """Returns the diagnostics, replicated in every process."""
         if not self.mesh.is_multi_process:
             return info
         return jax.lax.with_sharding_constraint(info, NamedSharding(self.mesh, PartitionSpec()))
 
-    def _cut(self, batch: Batch) -> Batch:
+    def _sharded_rows(self, batch: Batch) -> Batch:
         """Shards a batch by rows; a batch for every run has the axis of runs before that of the rows."""
         axes = tuple(name if name in self.mesh.axis_names else None for name in (_RUNS, _DATA))
         spec = PartitionSpec(*axes if batch.mask.ndim == 2 else axes[1:])
         return jax.lax.with_sharding_constraint(batch, NamedSharding(self.mesh, spec))
 
 
-class _Dealt(Stream):
+class _PlacedStream(Stream):
     """Stream of batches placed on the devices."""
 
     def __init__(self, base: Stream, devices: Devices) -> None:
@@ -177,7 +177,7 @@ class _Dealt(Stream):
         self._devices = devices
 
     def __iter__(self) -> Iterator[Batch]:
-        return (self._devices.dealt_batch(batch) for batch in super().__iter__())
+        return (self._devices.place_batch(batch) for batch in super().__iter__())
 
 
 def _require_axes(name: str, mesh: Mesh, traits: Traits) -> None:

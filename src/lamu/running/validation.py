@@ -16,7 +16,7 @@ from lamu.data.precision import require_room
 from lamu.data.stream import Stream
 from lamu.objective import Objective
 from lamu.protocol import runnable
-from lamu.running.compiled_steps import opened
+from lamu.running.compiled_steps import algorithm_of
 from lamu.supports import value_of
 from lamu.target import Target
 from lamu.typing import Array, Data, PyTree, RandomKey, State
@@ -149,7 +149,7 @@ def paired(more: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
 def _batch_nll(
     algorithm: PyTree, key: RandomKey, state: State, objective: Objective, batch: Batch
 ) -> tuple[Array, Array]:
-    posterior = runnable(opened(algorithm)).preview(key, state, objective)
+    posterior = runnable(algorithm_of(algorithm)).preview(key, state, objective)
     draws = jax.random.fold_in(key, 1)
     if posterior.model.predicts_missing or posterior.model.simulates:
         posterior = posterior.model.constrained(posterior)

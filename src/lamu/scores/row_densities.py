@@ -221,13 +221,13 @@ def row_log_prob(posterior: Posterior, rows: Data, samples: int = 128, key: Rand
         >>> lamu.scores.row_log_prob(posterior, {"y": jnp.eye(5)}, samples=16).error.shape
         (5,)
     """
-    from lamu.latent.row_proposals import weighed_rows  # imported here, as the other scores need no graphs
+    from lamu.latent.row_proposals import row_log_probs  # imported here, as the other scores need no graphs
 
     graph = _graph(posterior)
     if samples < 2:
         raise ValueError(f"samples={samples!r} have no standard error; ask for at least 2")
     key = jax.random.clone(posterior.key) if key is None else key
-    return weighed_rows(graph, posterior.belief, graph.rows(rows).full(), samples, key)
+    return row_log_probs(graph, posterior.belief, graph.rows(rows).full(), samples, key)
 
 
 def mean_bound(posterior: Posterior, rows: Data, samples: int = 16, key: RandomKey | None = None) -> Estimate:

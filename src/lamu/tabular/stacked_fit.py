@@ -27,9 +27,9 @@ from lamu.families import Ensemble, Point
 from lamu.folds import folds_for, folds_of
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood, Scaled
 from lamu.likelihoods.table import LIKELIHOODS
-from lamu.model import Model, located
+from lamu.model import Model, offset_per_output
 from lamu.networks import Columns, KernelFeatures, TableNetwork
-from lamu.one_layer import say_constant
+from lamu.one_layer import warn_constant
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.running.checkpoints import Checkpoints, described, of_part, rows_described
@@ -188,7 +188,7 @@ def fit_table(
                 f"the offset of {likelihood.name} is not the log of an exposure, as its f is not a log mean; give a "
                 "likelihood with a log link, for instance Poisson(), or take lamu.regression(x, y, offset=offset)"
             )
-        rows = replace(rows, offset=located(likelihood, rows.offset, width))
+        rows = replace(rows, offset=offset_per_output(likelihood, rows.offset, width))
     warn_of_scale(rows.weight)
     times = repeats(np.asarray(rows.weight, float), np.ones(rows.count))
     if (times != 1).any():
@@ -210,7 +210,7 @@ def fit_table(
             stacklevel=2,
         )
     if _varies(likelihood):
-        say_constant(np.asarray(rows.y), "the intervals of this table have no width; take lamu.regression(x, y)")
+        warn_constant(np.asarray(rows.y), "the intervals of this table have no width; take lamu.regression(x, y)")
     folds = folds_for(count) if folds is None else folds
     if folds < 2 or folds > count:
         raise ValueError(f"folds={folds!r} cannot be made of {count} rows; give a number from 2 to the rows")

@@ -27,7 +27,7 @@ from lamu.rate import Constant
 from lamu.record import record
 from lamu.typing import Array, Belief, Data, DTypeLike, Numeric, RandomKey, State, Trace
 
-__all__ = ["ConjugateBayes", "ConjugateState", "conjugate", "first", "following", "is_exponential", "weighed"]
+__all__ = ["ConjugateBayes", "ConjugateState", "conjugate", "first", "is_exponential", "update", "with_row_share"]
 
 
 # The expectation of the loss is linear in μ, its gradient is \(-\sum_i w_i t(y_i) / T\), and a step of rate one gives
@@ -48,7 +48,7 @@ def first(objective: Objective, dtype: DTypeLike) -> tuple[Belief, Array]:
     return cold, evidence + (1 / objective.temperature - 1) * belief.expected_log_base_measure()
 
 
-def following(
+def update(
     key: RandomKey, old: Belief, evidence: Numeric, batch: Batch, objective: Objective
 ) -> tuple[Belief, Numeric, Numeric]:
     """Returns belief, evidence and mean loss after the batch's rows; the old belief is the prior."""
@@ -61,7 +61,7 @@ def following(
     return state.belief, evidence + base + state.belief.log_partition() - old.log_partition(), info.loss
 
 
-def weighed(belief: Belief, prior: Belief, share: Numeric) -> Belief:
+def with_row_share(belief: Belief, prior: Belief, share: Numeric) -> Belief:
     r"""Returns the belief with the rows counted c times, \(\lambda_0 + c\,(\lambda - \lambda_0)\)."""
     before = prior.to_natural()
     return belief.with_natural(tree.add(before, tree.add(belief.to_natural(), before, -1.0), share))
@@ -108,9 +108,9 @@ class ConjugateBayes(Runnable):
     ) -> tuple[ConjugateState, Info]:
         # Returns the belief after the batch's rows, with the old belief as the prior and the batch as all the data.
         if is_exponential(objective):
-            belief, evidence, loss = following(key, state.belief, state.evidence, batch, objective)
+            belief, evidence, loss = update(key, state.belief, state.evidence, batch, objective)
         else:
-            belief, evidence, loss = extended_kalman.following(
+            belief, evidence, loss = extended_kalman.update(
                 key, state.belief, state.evidence, state.network_state, batch, objective
             )
         return ConjugateState(belief, evidence, state.network_state, state.rows + batch.count), Info(loss=loss)
@@ -141,10 +141,10 @@ class ConjugateBayes(Runnable):
             return state.belief, state.evidence
         if is_exponential(objective):
             prior, start = first(objective, jnp.result_type(*jax.tree.leaves(state.belief)))
-            scaled = weighed(state.belief, prior, share)
+            scaled = with_row_share(state.belief, prior, share)
         else:
             prior, start = extended_kalman.first(objective, {"network": state.belief.mean, "likelihood": {}})
-            scaled = extended_kalman.weighed(state.belief, prior, share)
+            scaled = extended_kalman.with_row_share(state.belief, prior, share)
         point = scaled.mean
         log_joint = lambda belief, evidence: belief.log_prob(point) + evidence
         log_joint_before = log_joint(prior, start)

@@ -28,7 +28,15 @@ from lamu.record import record
 from lamu.rule import gaussian_step
 from lamu.typing import Array, Data, Number, Numeric, Params, RandomKey, State, Trace
 
-__all__ = ["ExtendedKalman", "ExtendedKalmanState", "extended_kalman", "first", "following", "kalman_update", "weighed"]
+__all__ = [
+    "ExtendedKalman",
+    "ExtendedKalmanState",
+    "extended_kalman",
+    "first",
+    "kalman_update",
+    "update",
+    "with_row_share",
+]
 
 
 @record
@@ -126,7 +134,7 @@ class ExtendedKalman(Runnable):
         share = objective.data_size / (data.count if isinstance(data, Arrays) else jnp.maximum(state.rows, 1))
         if isinstance(share, Tracer) or float(share) != 1.0:
             prior = _prior(objective, {"network": state.start, "likelihood": {}})
-            belief = weighed(belief, Gaussian(state.start, prior.precision), share)
+            belief = with_row_share(belief, Gaussian(state.start, prior.precision), share)
         return Posterior(
             objective.model,
             Product({"network": belief, "likelihood": Point({})}),
@@ -269,7 +277,7 @@ def first(objective: Objective, params: Params) -> tuple[Gaussian, Array]:
     return prior, peak + _log_volume(prior)
 
 
-def following(
+def update(
     key: RandomKey, old: Gaussian, evidence: Numeric, network_state: State, batch: Batch, objective: Objective
 ) -> tuple[Gaussian, Numeric, Numeric]:
     """Returns belief, evidence and mean loss after the batch's rows; the old belief is the prior."""
@@ -285,7 +293,7 @@ def following(
     return new, evidence - energy + _log_volume(new) - _log_volume(old), evaluated.value
 
 
-def weighed(belief: Gaussian, prior: Gaussian, share: Numeric) -> Gaussian:
+def with_row_share(belief: Gaussian, prior: Gaussian, share: Numeric) -> Gaussian:
     """Returns the belief with the rows counted `share` times, by a step of the rule from the prior."""
     curvature = tree.add(belief.precision, prior.precision, -1.0)
     gradient = belief.precision.matvec(tree.add(belief.mean, prior.mean, -1.0))  # of the log likelihood, at m0

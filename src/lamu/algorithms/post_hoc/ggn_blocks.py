@@ -120,7 +120,7 @@ def batch_curvature(
         )
     if isinstance(curvature, GaussNewton) and structure is not Diagonal:
         f, jacobian, matrix = curvature.outputs_and_matrix(loss, theta, structure)
-        return matrix.scale(count), f, lambda slope: jax.tree.map(partial(_along, slope), jacobian)
+        return matrix.scale(count), f, lambda slope: jax.tree.map(partial(_leaf_gradients, slope), jacobian)
     network = lambda theta: objective.model.outputs({**params, "network": theta}, {}, loss.batch.x)[0]
     f, pull = network(theta), lambda slope: jax.vjp(network, theta)[1](slope)[0]
     if isinstance(curvature, GaussNewton):
@@ -135,7 +135,7 @@ def bytes_of_a_row(structure: AnyStructure, objective: Objective, params: Params
     if not isinstance(objective.model, Model):
         return jnp.dtype(jnp.result_type(float)).itemsize * tree.dimension(params["network"])
     outputs = _outputs.eval_shape(objective, params, x).shape[1]
-    size, passed = jnp.dtype(jnp.result_type(float)).itemsize, _traffic(objective, params, x)
+    size, passed = jnp.dtype(jnp.result_type(float)).itemsize, _numbers_per_row(objective, params, x)
     head = _features.eval_shape(objective, params, x)
     if head is not None:
         positions, width = head.shape
@@ -151,7 +151,7 @@ def bytes_of_a_row(structure: AnyStructure, objective: Objective, params: Params
     return size * (outputs + 2) * passed
 
 
-def _along(slope: Array, jacobian: Array) -> Array:
+def _leaf_gradients(slope: Array, jacobian: Array) -> Array:
     """Returns the sum of the rows' gradients of one leaf, for cotangents `[batch, outputs]` of their outputs."""
     return jnp.tensordot(slope, jacobian, axes=2, precision=_PRECISE)
 
@@ -226,7 +226,7 @@ def _features(objective: Objective, params: Params, x: Array) -> Array | None:
     return None if head is None else head.features
 
 
-def _traffic(objective: Objective, params: Params, x: Array) -> int:
+def _numbers_per_row(objective: Objective, params: Params, x: Array) -> int:
     """Returns how many numbers one pass writes for a row."""
     return memory.numbers_written(_outputs.trace(objective, params, x).jaxpr.jaxpr, 1)
 

@@ -50,7 +50,7 @@ from lamu.algorithms.post_hoc.scale_search import (
     tempered_total,
 )
 from lamu.bisection import last_within
-from lamu.choose import choose, refined, simplex, walked
+from lamu.choose import choose, refine_grid, simplex, walk_downhill
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.operators import MatrixFree
@@ -203,7 +203,7 @@ class _Judge:
 
         if not self._noisy:
             of_scale: Callable[[float], float] = lambda log_scale: loss((log_scale, 0.0))
-            return choose(of_scale, refined, *_ENDS, **_GRID).best, 0.0
+            return choose(of_scale, refine_grid, *_ENDS, **_GRID).best, 0.0
         first, bounds = (math.log(float(prior.start)), 0.0), (_ENDS, _NOISES)
         return choose(loss, simplex, first, (-1.0, 0.5), bounds, **_SIMPLEX).best
 
@@ -273,7 +273,7 @@ def _search_by_rows(judge: _Judge, mode: LaplaceFit, prior: LearnedNormal, find:
             near = polished.mode
         return tried[log_scale].loss
 
-    choice = choose(loss, walked, math.log(float(prior.start)), _STRIDE, _ENDS)
+    choice = choose(loss, walk_downhill, math.log(float(prior.start)), _STRIDE, _ENDS)
     return tried[choice.best], list(tried.values())
 
 
@@ -338,7 +338,7 @@ def _widest(losses: Callable[[float], np.ndarray], slack: float) -> tuple[float,
     vertex_at = lambda log_scale: _vertex(LOG_TEMPERATURES, losses(log_scale), floor)
 
     def best() -> tuple[float, float, float]:
-        log_scale = choose(lambda log_scale: vertex_at(log_scale)[0], refined, *_ENDS, **_GRID).best
+        log_scale = choose(lambda log_scale: vertex_at(log_scale)[0], refine_grid, *_ENDS, **_GRID).best
         return log_scale, *vertex_at(log_scale)
 
     widest, least, log_temperature = best()

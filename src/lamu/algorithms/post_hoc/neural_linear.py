@@ -80,7 +80,7 @@ class NeuralLinear(Wrapper):
         sums, rest = _totals(replace(objective, model=model), head, point.network_state, data)
         noise = _unit(noise, (mean, delta, head), sums, objective.temperature)
         prior = _prior(mean, delta, noise, self.prior_rows)
-        prior_belief = _cold(prior, objective.temperature)
+        prior_belief = _tempered_prior(prior, objective.temperature)
         start = Posterior(
             model,
             prior_belief,
@@ -206,7 +206,7 @@ def _prior(mean: Params, delta: Params, noise: Array, prior_rows: Number) -> Lin
     return LinearNormalGamma.of(mean, jax.vmap(jnp.diag)(rows), shape, shape * noise)
 
 
-def _cold(prior: LinearNormalGamma, temperature: Number) -> LinearNormalGamma:
+def _tempered_prior(prior: LinearNormalGamma, temperature: Number) -> LinearNormalGamma:
     """Returns the prior to the power 1/T. It need not be a density, as long as the posterior is one."""
     half = prior.root.shape[1] / 2
     shape = 1 - half + (prior.shape - 1 + half) / temperature

@@ -95,7 +95,7 @@ class OnlineLaplace(Wrapper):
         params, network_state = objective.model.init(key, batch)
         log_precision = self.scales.start(prior.gaussian(params["network"]).precision.diagonal(params["network"]))
         dispersion = params["likelihood"] if objective.model.likelihood.quadratic else {}
-        under = self._under(objective, log_precision, dispersion)
+        under = self._objective_under(objective, log_precision, dispersion)
         fixed = {"network": params["network"], "likelihood": {} if dispersion else params["likelihood"]}
         measure = lambda key: self._measured(key, under, fixed, network_state, batch)
         shapes = jax.eval_shape(measure, key)
@@ -115,7 +115,7 @@ class OnlineLaplace(Wrapper):
     def step(self, key: RandomKey, state: OnlineState, batch: Batch, objective: Objective) -> tuple[OnlineState, Info]:
         # Returns the state after a step of the mode finder, and after an update at the end of a period.
         step_key, curvature_key = jax.random.split(key)
-        under = self._under(objective, state.log_precision, state.dispersion)
+        under = self._objective_under(objective, state.log_precision, state.dispersion)
         inner, info = self.base.step(step_key, state.inner, batch, under)
         epoch = jnp.asarray(objective.data_size, state.rows.dtype)
         point = self._point(step_key, state.inner, under)
@@ -151,7 +151,7 @@ class OnlineLaplace(Wrapper):
 
     def preview(self, key: RandomKey, state: OnlineState, objective: Objective) -> Posterior:
         # Returns the state's posterior before the pass over the data: the point, under the current prior.
-        under = self._under(objective, state.log_precision, state.dispersion)
+        under = self._objective_under(objective, state.log_precision, state.dispersion)
         point = self._point(key, state.inner, under)
         model = replace(under.model, likelihood=objective.model.likelihood)
         return replace(point, model=model, belief=Point({**point.mean, **self._noise(state, point)}))
@@ -190,7 +190,7 @@ class OnlineLaplace(Wrapper):
     def _curvature(self) -> Curvature:
         return AveragedGaussNewton() if self.curvature is None else self.curvature
 
-    def _under(self, objective: Objective, log_precision: Params, dispersion: Params) -> Objective:
+    def _objective_under(self, objective: Objective, log_precision: Params, dispersion: Params) -> Objective:
         """Returns the objective under a given prior and, if the evidence updates it, a given noise."""
         model = objective.model
         prior: Any = prior_of(log_precision, getattr(model.prior, "loc", 0.0))
@@ -220,7 +220,7 @@ class OnlineLaplace(Wrapper):
 
     def _updated(self, state: OnlineState, sums: RowSums, params: Params, objective: Objective) -> State:
         """Returns the prior, the noise and Adam's state after steps on the evidence at fixed parameters."""
-        under = self._under(objective, state.log_precision, state.dispersion)
+        under = self._objective_under(objective, state.log_precision, state.dispersion)
         fit = sums.finish(under, params, {})
         optimiser = self._adam()
 

@@ -56,7 +56,7 @@ class DenseHead:
         eye = jnp.eye(width, dtype=dtype) * jnp.log(jnp.asarray(scale, dtype))
         return jnp.broadcast_to(eye[None], (outputs, width, width))
 
-    def spread(self, raw: Array, phi: Array) -> Array:
+    def quadratic_form(self, raw: Array, phi: Array) -> Array:
         """Returns the squared lengths of Lᵀφ."""
         return jnp.sum(jnp.einsum("kij,ni->nkj", _root(raw), phi) ** 2, axis=-1)
 
@@ -92,7 +92,7 @@ class DiagonalHead:
         dtype = jax.tree.leaves(head)[0].dtype
         return jnp.full((outputs, width), jnp.log(jnp.asarray(scale, dtype)), dtype)
 
-    def spread(self, raw: Array, phi: Array) -> Array:
+    def quadratic_form(self, raw: Array, phi: Array) -> Array:
         """Returns the weighted sums of squared features."""
         return phi**2 @ jnp.exp(2 * raw).T
 
@@ -166,7 +166,7 @@ class VariationalHead(Runnable):
             name = type(model.prior).__name__
             raise TypeError(f"variational_head() needs an independent normal head, not {name}; give Normal(scale)")
         outputs = model.likelihood.outputs(batch.y)
-        require_head(_above(model, features), head, network_state, batch.x, outputs, "variational_head()")
+        require_head(_frozen_but_head(model, features), head, network_state, batch.x, outputs, "variational_head()")
         raw = self.covariance.init(head, self.init_scale)
         moved = {"features": features, "mean": head, "raw": raw, "likelihood": params["likelihood"]}
         return HeadState(jnp.zeros((), jnp.int32), moved, self.optimizer.init(moved))
@@ -189,7 +189,7 @@ class VariationalHead(Runnable):
     def posterior(self, key: RandomKey, state: HeadState, objective: Objective, data: Data, trace: Trace) -> Posterior:
         # Returns the Gaussian about the head above frozen features; with data, its evidence is the bound.
         params = state.params
-        model = _above(supervised(objective.model), params["features"])
+        model = _frozen_but_head(supervised(objective.model), params["features"])
         gaussian = Gaussian(params["mean"], self.covariance.precision(params["raw"], params["mean"]))
         belief = Product({"network": gaussian, "likelihood": Point(params["likelihood"])})
         posterior = Posterior(model, belief, {}, Linearised(), key, temperature=objective.temperature)
@@ -206,9 +206,9 @@ class VariationalHead(Runnable):
     def _data(self, params: Params, objective: Objective, batch: Batch) -> Array:
         r"""Returns the batch's sum \(p \sum_i w_i E_q[\log p(y_i \mid f_i)]\), or a lower bound of it."""
         batch = batch.filled()
-        model = _above(supervised(objective.model), params["features"])
+        model = _frozen_but_head(supervised(objective.model), params["features"])
         f, phi = head_features(model, params["mean"], {}, batch.x)
-        spread = self.covariance.spread(params["raw"], phi)
+        spread = self.covariance.quadratic_form(params["raw"], phi)
         row_values = expected_log_likelihood(model, params["likelihood"], with_offset(f, batch.offset), spread, batch.y)
         return objective.likelihood_power * batch.total(row_values)
 
@@ -267,7 +267,7 @@ def _join(features: Params, head: Params) -> Params:
     return jax.tree.map(lambda a, b: b if a is None else a, features, head, is_leaf=lambda node: node is None)
 
 
-def _above(model: Model, features: Params) -> Model:
+def _frozen_but_head(model: Model, features: Params) -> Model:
     """Returns the model with every weight frozen but the head's."""
     if not jax.tree.leaves(features):
         return model

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.networks.interface import Network, apart
+from lamu.networks.interface import Network, in_new_thread
 from lamu.networks.multilayer import floating
 from lamu.networks.torch.eager import Mode, Module, Tensor, unwrapped
 from lamu.networks.torch.program import TorchProgram, first_names, read
@@ -78,7 +78,7 @@ class Torch(Network):
         if not isinstance(self.module, nn.Module) and not callable(self.module):
             raise TypeError(f"module={self.module!r} is not a PyTorch module; give an instance of torch.nn.Module")
         template = _template(self.module).made
-        object.__setattr__(self, "head", _untied(self.head, template))
+        object.__setattr__(self, "head", _head_pattern(self.head, template))
         values = _values(template)
         if any(tree.matches(path, self.head) for path in tree.paths(values["frozen"])) and self.head != "*":
             raise ValueError(
@@ -162,7 +162,7 @@ class Torch(Network):
         return {name: tensor(name, now) for name, now in template.made.state_dict().items()}
 
 
-def _untied(head: str, module: Module) -> str:
+def _head_pattern(head: str, module: Module) -> str:
     """Returns the pattern of a head by the first names of its parameters."""
     names = {name.replace(".", "/"): first.replace(".", "/") for name, first in first_names(module).items()}
     matched = {name: first for name, first in names.items() if tree.matches(name, head)}
@@ -196,7 +196,7 @@ class _TorchTemplate:
         """Returns the program for rows like those of x."""
         kind = (tuple(x.shape[1:]), bool(jnp.issubdtype(x.dtype, jnp.floating)))
         if kind not in self._programs:
-            self._programs[kind] = apart(lambda: read(self.made, kind[0], x.dtype))
+            self._programs[kind] = in_new_thread(lambda: read(self.made, kind[0], x.dtype))
         return self._programs[kind]
 
 

@@ -22,7 +22,7 @@ from lamu.objective.curvature.reader.factors import factors, halved
 from lamu.objective.curvature.reader.gradient_matrix import gradient_matrix
 from lamu.objective.curvature.reader.layers import layers_by_name
 from lamu.objective.curvature.reader.linearised import LinearisedNetwork, linearise, squares_of_outputs
-from lamu.objective.microbatching import rows_in_parts
+from lamu.objective.microbatching import sum_over_row_chunks
 from lamu.objective.objective import NetworkParameters, Objective
 from lamu.operators import AnyStructure, Diagonal, LowRank
 from lamu.operators.interface import is_operator
@@ -372,7 +372,7 @@ class SquaredGradients(Curvature):
             read = lambda rows, weights: squares_and_gradient(row, params, rows, weights, (True, False))
             # Inputs and cotangents are in memory together: about as much as two gradients.
             parts = loss.parts(theta, key, runs=2)
-            value, (gradient, rest), (squares, _) = rows_in_parts(read, rows, weights, parts)
+            value, (gradient, rest), (squares, _) = sum_over_row_chunks(read, rows, weights, parts)
             prior, of_prior = dispersion_prior(loss, theta)
             rest = tree.add(rest, of_prior)
             return Evaluation(value + prior.astype(value.dtype), gradient, rest, Diagonal(squares), loss.network_state)

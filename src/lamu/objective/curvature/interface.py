@@ -13,7 +13,7 @@ from lamu.data.batch import Batch
 from lamu.families import Gaussian
 from lamu.likelihoods import Likelihood
 from lamu.objective.batch_loss import BatchLoss, Gradient
-from lamu.objective.microbatching import dealt
+from lamu.objective.microbatching import in_chunks
 from lamu.operators import AnyStructure
 from lamu.record import record
 from lamu.typing import Array, OperatorTree, Params, RandomKey, State, Targets
@@ -182,7 +182,7 @@ def evaluated(
         part, state = of(carry[1], *now)
         return (jax.tree.map(jnp.add, carry[0], part), state), None
 
-    pieces = (dealt(loss.batch, parts), jnp.arange(parts, dtype=jnp.int32))
+    pieces = (in_chunks(loss.batch, parts), jnp.arange(parts, dtype=jnp.int32))
     first = jax.eval_shape(lambda now: of(loss.network_state, *now)[0], jax.tree.map(lambda leaf: leaf[0], pieces))
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), first)
     total, state = jax.lax.scan(add, (nothing, loss.network_state), pieces)[0]
