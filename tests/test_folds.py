@@ -91,6 +91,39 @@ def test_an_interrupt_ends_the_ensemble_and_begins_no_further_member() -> None:
     assert len(begun) == 1
 
 
+class Level:
+    """A network of one's own, with two leaves of the shape of its outputs."""
+
+    def init(self, key: Any, x: Any, outputs: int) -> tuple[Any, Any]:
+        of = lambda *shape: jax.numpy.full(shape, 0.1, x.dtype)
+        return {"level": of(outputs), "slope": of(x.shape[1], outputs), "factor": of(outputs)}, {}
+
+    def apply(self, params: Any, state: Any, x: Any, key: Any, train: bool) -> tuple[Any, Any]:
+        return params["factor"][None] * (x @ params["slope"]) + params["level"][None], state
+
+
+@pytest.mark.parametrize("network", [lamu.networks.Linear(), Level()])
+def test_members_start_at_the_constant_model(network: Any) -> None:
+    # Adam's 500 steps from zero ended at a mean of 88 for counts of 1,024.
+    time = np.array([1.0, 50.0] * 15)
+    y = rng.poisson(20.0 * time)
+    model = lamu.Model(network, lamu.likelihoods.Poisson()).standardised(X, y)
+    data = {"x": X, "y": y, "offset": np.log(time)}
+    found = lamu.fit_folds(model, data, lamu.algorithms.adam(1e-6), folds=2, epochs=1)
+    mean = found.posterior.predict(np.zeros((1, 2)), offset=np.zeros(1)).mean
+    np.testing.assert_allclose(mean, y.sum() / time.sum(), rtol=0.1)
+    assert found.posterior.model == model == found.fits[0].posterior.model
+    with pytest.raises(ValueError, match="epochs=0 would make a posterior of the random weights"):
+        lamu.fit_folds(model, data, lamu.algorithms.laplace(), folds=2, epochs=0)
+
+
+def test_linear_members_of_high_counts_are_near_maximum_likelihood() -> None:
+    y = rng.poisson(1000 * np.exp(0.3 * X[:, 0]))
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Poisson()).standardised(X, y)
+    found = lamu.fit_folds(model, (X, y), folds=2, epochs=300)
+    np.testing.assert_allclose(found.posterior.predict(X).mean, 1000 * np.exp(0.3 * X[:, 0]), rtol=0.1)
+
+
 @pytest.mark.stress
 def test_without_an_algorithm_it_is_the_default_of_the_command_line() -> None:
     x, y = lamu.data.load("iris")

@@ -17,6 +17,7 @@ from lamu.cli.training import compile_time
 from lamu.composition import stacking_weights
 from lamu.dtype_policy import lenient
 from lamu.families import Ensemble, Point
+from lamu.folds import constant_of
 from lamu.likelihoods import Categorical, HeteroscedasticGaussian
 from lamu.likelihoods.table import LIKELIHOODS
 from lamu.networks import Columns, EncodedColumns, KernelFeatures, TableNetwork, kernel_features
@@ -31,7 +32,6 @@ from lamu.tabular.candidates import (
     NETWORKS,
     Candidate,
     candidates_for,
-    constant_of,
     going_on,
     sharpened,
 )

@@ -15,14 +15,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
-from lamu import memory
+from lamu import memory, tree
 from lamu.algorithms.ensembles.deep_ensemble import pooled
 from lamu.algorithms.optimisers import adam
 from lamu.choose import all_of, choose
+from lamu.compile_once import compiled_lightly, compiled_once
 from lamu.convergence import WorseThanMean
 from lamu.data.arrays import Arrays, folds_of
+from lamu.data.batch import Batch, with_offset
+from lamu.likelihoods import Likelihood
 from lamu.loop import fit
 from lamu.model import Model
 from lamu.posterior import Posterior
@@ -35,14 +41,24 @@ from lamu.running.result import Fit
 from lamu.running.validation import training_rows
 from lamu.supports import value_of
 from lamu.target import require_target
-from lamu.typing import Data, Options
+from lamu.typing import Array, Data, Options, Params
 
-__all__ = ["FoldedFit", "epochs_of", "fit_folds", "fits_of", "folds_for", "folds_of", "length_of_members"]
+__all__ = [
+    "FoldedFit",
+    "constant_of",
+    "epochs_of",
+    "fit_folds",
+    "fits_of",
+    "folds_for",
+    "folds_of",
+    "length_of_members",
+]
 
 # Defaults for the training of members. None of these was tuned.
 _WIDTHS = (1.0, 2.0, 0.5)  # factors of the prior's own scale that are tried
 _ENOUGH_ROWS = 1000  # rows from which one fold alone judges the scales; with fewer rows all folds judge
 _FOLDS = 5
+_FEW = 8  # rows on which a bias is recognised
 _RATE = 0.01  # Adam's initial rate, which falls to zero
 _BATCH, _STEPS, _FEWEST_EPOCHS, _MOST_EPOCHS = 64, 3000, 30, 500  # epochs for about so many steps
 
@@ -88,14 +104,15 @@ def fit_folds(
     r"""Fits an algorithm once for each fold of the data and pools the members into an ensemble.
 
     With the prior `LearnedNormal` the scales s, 2s and s/2 are compared by their out-of-fold density (on one fold
-    alone, where that has a thousand rows or more), and the best one is taken.
+    alone, where that has a thousand rows or more), and the best one is taken. Where the target is not standardised
+    (counts, positive numbers, classes), a bias that adds to the network's outputs starts at the best constant.
 
     Args:
         model: network, likelihood and prior. Scaling (`standardised`) is the model's, hence common to all members.
         data: `(x, y)`, or a mapping with `x`, `y` and, optionally, `weight`, `offset`, `mask`.
         algorithm: the algorithm of each member. By default that of `lamu fit`: Adam with a rate that falls from 0.01,
-            and, unless `epochs` or `steps` are given, for three thousand steps, stopped after a fifth of the epochs
-            without a better validation.
+            and, unless `epochs` or `steps` are given, for about three thousand steps and at most 500 epochs, stopped
+            after a fifth of the epochs without a better validation.
         folds: K; None for five, and fewer where there are not two rows for each.
         seed: of the folds; the seed of member k is this plus k.
         checkpoint: a folder, or `lamu.Checkpoints`, in which each member has its own folder of checkpoints; with
@@ -137,6 +154,7 @@ def fit_folds(
     if folds < 2 or folds > rows.count:
         raise ValueError(f"folds={folds!r} cannot be made of {rows.count} rows; give a number from 2 to the rows")
     parts = folds_of(np.asarray(value_of(rows.y)), folds, seed, stratify=model.has_classes)
+    start, begun = model.start, model if options.get("epochs") == 0 else _at_constant(model, rows)
 
     def member(model: Model, k: int, under: str = "") -> Fit:
         fold = parts[k]
@@ -148,12 +166,13 @@ def fit_folds(
             member_fit = fit(model, rows.take(learned), algorithm, **options_of_k)
         if member_fit.interrupted:  # stopping a member stops the ensemble: a part of it would be another result
             raise KeyboardInterrupt
-        return member_fit
+        posterior = member_fit.posterior
+        return replace(member_fit, posterior=replace(posterior, model=replace(posterior.model, start=start)))
 
     runs = fits_of(rows.count, folds, isinstance(model.prior, LearnedNormal))
     with SeveralRuns(runs, options.get("progress"), "folds", at_most=options.get("stop") is not None):
-        chosen, scales = _chosen(model, parts, member, np.asarray(rows.weight, float))
-        fits = chosen or [member(model, k) for k in range(folds)]
+        chosen, scales = _chosen(begun, parts, member, np.asarray(rows.weight, float))
+        fits = chosen or [member(begun, k) for k in range(folds)]
     posterior = pooled([each.posterior for each in fits], fits[0].posterior.key)
     return FoldedFit(posterior, tuple(fits), np.array([_nll(each) for each in fits]), scales, tuple(parts))
 
@@ -250,3 +269,65 @@ def _judging(rows_of_fold: int, folds: int) -> int:
 
 def _nll(member: Fit) -> float:
     return float(np.min(member.history["validation_nll"], initial=math.inf))
+
+
+# Adam's steps are at most as long as its rate, so that an output bias that starts at zero would need two thousand steps
+# to a log mean of seven. A target that is standardised has the constant zero already.
+
+
+def _at_constant(model: Model, rows: Arrays) -> Model:
+    """Returns the model whose runs start at the best constant outputs, where a bias adds to the outputs."""
+    if model.trained or model.support.affine:
+        return model
+    few, all_rows = rows.example(min(rows.count, _FEW)), rows.example(rows.count)
+    params, state = compiled_once()(lambda seed, batch: model.init(jax.random.key(seed), batch))(np.uint32(0), few)
+    outputs = compiled_once()(lambda params: model.outputs(params, state, few.x)[0])
+    before = np.asarray(outputs(params))
+    shift = np.arange(1.0, before.shape[-1] + 1)
+
+    def moved(which: str) -> Params:
+        add = lambda path, leaf: leaf + shift.reshape(leaf.shape).astype(leaf.dtype) if path == which else leaf
+        return {**params, "network": tree.map_with_path(add, params["network"])}
+
+    is_bias = lambda path, leaf: (
+        leaf.shape in ((), shift.shape)
+        and leaf.size == shift.size
+        and np.allclose(outputs(moved(path)) - before, shift, atol=1e-3)
+    )
+    biases = [path for path, leaf in tree.by_path(params["network"]).items() if is_bias(path, leaf)]
+    if not biases:
+        return model
+    intercept, dispersions = constant_of(model.likelihood, replace(all_rows, x=None))
+    # Stopped early, a linear model is then between the constant and its optimum, and not near random slopes.
+    fresh = np.zeros_like if model.network.linear else lambda leaf: None
+    first = lambda path, leaf: intercept.reshape(leaf.shape) if path == biases[-1] else fresh(leaf)
+    network = tree.map_with_path(first, params["network"])
+    return model.starting_at({"network": network, "likelihood": dispersions}, jax.tree.map(lambda _: None, state))
+
+
+def constant_of(likelihood: Likelihood, batch: Batch) -> tuple[np.ndarray, Params]:
+    """Returns the maximum-likelihood outputs, equal for all rows, and dispersions."""
+    # \[ \max_{f, \phi} \; \sum_i \log p(y_i \mid f, \phi) + \log p(\phi) - \tfrac12 (f / 10)^2 \]
+    from scipy.optimize import minimize
+
+    like = np.zeros(likelihood.outputs(batch.y), batch.mask.dtype), jax.tree.map(np.asarray, likelihood.init(batch.y))
+    leaves, structure = jax.tree.flatten(like)
+    first = np.concatenate([leaf.ravel() for leaf in leaves])
+
+    def at(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = _loss(flat.astype(first.dtype), like, likelihood, batch)
+        return float(value), np.asarray(slope, float)
+
+    optimum: Any = minimize(at, first.astype(float), jac=True, method="L-BFGS-B", options={"maxiter": 50})
+    flat = optimum.x if np.isfinite(optimum.x).all() else first
+    parts = np.split(flat.astype(first.dtype), np.cumsum([leaf.size for leaf in leaves])[:-1])
+    return structure.unflatten([part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)])
+
+
+@compiled_lightly()
+@jax.value_and_grad
+def _loss(flat: Array, like: tuple[Array, Params], likelihood: Likelihood, batch: Batch) -> Array:
+    intercept, dispersions = ravel_pytree(like)[1](flat)
+    f = with_offset(jnp.broadcast_to(intercept[None], (batch.mask.shape[0], intercept.shape[0])), batch.offset)
+    total = batch.total(likelihood.log_prob(dispersions, f, batch.y)) + likelihood.log_prior(dispersions)
+    return (jnp.sum((intercept / 10) ** 2) / 2 - total) / batch.count

@@ -378,7 +378,7 @@ class Target(ABC):
         """Returns the target whose runs start from given parameters instead of those of `init`.
 
         Args:
-            params: free parameters, as `init` returns them.
+            params: free parameters, as `init` returns them; None for a leaf that is that of `init`.
             network_state: the network's state, where it has one.
 
         Examples:
@@ -563,11 +563,16 @@ def same(a: object, b: object) -> bool:
     return all(isinstance(x, Tracer) or isinstance(y, Tracer) or np.array_equal(x, y) for x, y in pairs)
 
 
+_FRESH = object()  # a leaf of a start that is None
+
+
 def _copy(start: object, fresh: object) -> Any:
     """Returns a copy of the start in the dtypes of fresh parameters; a copy, since a run donates its state."""
-    given_leaves = dict(zip(tree.paths(start), jax.tree.leaves(start), strict=True))
+    given_leaves = tree.by_path(jax.tree.map(lambda leaf: _FRESH if leaf is None else leaf, start, is_leaf=_is_none))
 
     def copy(path: str, leaf: Array) -> Array:
+        if given_leaves.get(path) is _FRESH:
+            return leaf
         if path not in given_leaves or jnp.shape(given_leaves[path]) != jnp.shape(leaf):
             shape = f"shape {jnp.shape(given_leaves[path])}" if path in given_leaves else "nothing"
             raise ValueError(

@@ -36,7 +36,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
             hidden layers of 64 units.
         prior: \(p(\theta)\); None for a Normal whose scale is learned.
         algorithm: one of `lamu.algorithms` or `lamu.mcmc`; None for an ensemble over folds (`lamu.fit_folds`).
-        epochs: passes over the rows; None until convergence.
+        epochs: passes over the rows; None until convergence, and at most 500 of an ensemble over folds.
         batch_size: rows a step, where one of these four is given; the mixture sets its own.
         samples: the number of posterior draws of a prediction, where it needs draws.
         random_state: the seed, as in scikit-learn; an integer makes results repeatable.
@@ -97,7 +97,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
             hidden layers of 64 units.
         prior: \(p(\theta)\); None for a Normal whose scale is learned.
         algorithm: one of `lamu.algorithms` or `lamu.mcmc`; None for an ensemble over folds (`lamu.fit_folds`).
-        epochs: passes over the rows; None until convergence.
+        epochs: passes over the rows; None until convergence, and at most 500 of an ensemble over folds.
         batch_size: rows a step, where one of these four is given; the mixture sets its own.
         samples: the number of posterior draws of a prediction, where it needs draws.
         random_state: the seed, as in scikit-learn; an integer makes results repeatable.

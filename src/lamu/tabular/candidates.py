@@ -7,49 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 from lamu import tree
-from lamu.compile_once import compiled_lightly
 from lamu.composition import stacking_weights
-from lamu.data.batch import Batch, with_offset
-from lamu.likelihoods import Likelihood
 from lamu.networks import TableNetwork
 from lamu.priors import Normal
-from lamu.typing import Array, Params
+from lamu.typing import Params
 
-__all__ = ["ADDITIVE", "KERNELS", "NETWORKS", "Candidate", "candidates_for", "constant_of", "going_on", "sharpened"]
-
-
-def constant_of(likelihood: Likelihood, batch: Batch) -> tuple[np.ndarray, Params]:
-    """Returns the maximum-likelihood outputs, equal for all rows, and dispersions."""
-    # \[ \max_{f, \phi} \; \sum_i \log p(y_i \mid f, \phi) + \log p(\phi) - \tfrac12 (f / 10)^2 \]
-    from scipy.optimize import minimize
-
-    like = np.zeros(likelihood.outputs(batch.y), batch.mask.dtype), jax.tree.map(np.asarray, likelihood.init(batch.y))
-    leaves, structure = jax.tree.flatten(like)
-    first = np.concatenate([leaf.ravel() for leaf in leaves])
-
-    def at(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        value, slope = _loss(flat.astype(first.dtype), like, likelihood, batch)
-        return float(value), np.asarray(slope, float)
-
-    optimum: Any = minimize(at, first.astype(float), jac=True, method="L-BFGS-B", options={"maxiter": 50})
-    flat = optimum.x if np.isfinite(optimum.x).all() else first
-    parts = np.split(flat.astype(first.dtype), np.cumsum([leaf.size for leaf in leaves])[:-1])
-    return structure.unflatten([part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)])
-
-
-@compiled_lightly()
-@jax.value_and_grad
-def _loss(flat: Array, like: tuple[Array, Params], likelihood: Likelihood, batch: Batch) -> Array:
-    intercept, dispersions = ravel_pytree(like)[1](flat)
-    f = with_offset(jnp.broadcast_to(intercept[None], (batch.mask.shape[0], intercept.shape[0])), batch.offset)
-    total = batch.total(likelihood.log_prob(dispersions, f, batch.y)) + likelihood.log_prior(dispersions)
-    return (jnp.sum((intercept / 10) ** 2) / 2 - total) / batch.count
+__all__ = ["ADDITIVE", "KERNELS", "NETWORKS", "Candidate", "candidates_for", "going_on", "sharpened"]
 
 
 # A candidate is the network with some of its parts fixed at zero. The scale of a hidden part is relative to its inputs,

@@ -24,7 +24,7 @@ from lamu.composition import stacking_weights
 from lamu.data.arrays import Arrays, repeats, warn_of_scale
 from lamu.data.batch import Batch
 from lamu.families import Ensemble, Point
-from lamu.folds import folds_for, folds_of
+from lamu.folds import constant_of, folds_for, folds_of
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood, Scaled
 from lamu.likelihoods.table import LIKELIHOODS
 from lamu.model import Model, offset_per_output
@@ -35,7 +35,7 @@ from lamu.predictives import Sampled
 from lamu.running.checkpoints import Checkpoints, described, of_part, rows_described
 from lamu.running.progress import Progress
 from lamu.supports import value_of
-from lamu.tabular.candidates import Candidate, candidates_for, constant_of, going_on, sharpened
+from lamu.tabular.candidates import Candidate, candidates_for, going_on, sharpened
 from lamu.tabular.temperature import logit_factor, noise_factor
 from lamu.tabular.training import (
     TRACING,
