@@ -298,6 +298,16 @@ def test_the_target_of_a_table_is_scaled_by_its_weighted_moments(monkeypatch: An
     np.testing.assert_array_equal(np.asarray(batch.mask), np.r_[np.ones(rows), np.zeros(len(batch.mask) - rows)])
 
 
+def test_the_evidence_integrates_dispersions_over_weighted_rows() -> None:
+    # It counted rows in their information: with weights of two for each row it was half a log of two a dispersion more.
+    y = np.digitize(X[:, 0], [2.5, 3.5])
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Ordinal(3), Normal(1.0)).standardised(X, y)
+    laplace, twice = lamu.algorithms.laplace(), np.repeat(np.arange(40), WEIGHT.astype(int))
+    weighted = lamu.fit(model, {"x": X, "y": y, "weight": WEIGHT}, laplace, temperature=2.0).posterior
+    repeated = lamu.fit(model, (X[twice], y[twice]), laplace, temperature=2.0).posterior
+    np.testing.assert_allclose(weighted.evidence, repeated.evidence, atol=0.02)
+
+
 def test_copies_are_written_out_and_more_than_enough_are_fewer() -> None:
     three = np.array([2.0, 0.0, 3.0])
     assert repeats(three, np.ones(3)).tolist() == [2, 0, 3]

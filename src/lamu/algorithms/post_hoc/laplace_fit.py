@@ -121,8 +121,7 @@ class LaplaceFit:
         if objective.model.quadratic and values.size == self.misfit.size:
             data_curvature = 4 * self.misfit
         else:
-            rows = objective.data_size * objective.likelihood_power
-            data_curvature = rows * tree.ravel(objective.model.dispersion_information(dispersions))[0]
+            data_curvature = self.observed * tree.ravel(objective.model.dispersion_information(dispersions))[0]
         return jnp.sum(jnp.log(2 * math.pi * T / (data_curvature + prior_curvature))) / 2
 
     def scale_noise(self, objective: Objective, factor: Numeric) -> LaplaceFit:

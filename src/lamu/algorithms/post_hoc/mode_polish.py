@@ -431,7 +431,7 @@ def _unwhitened(metric: OperatorTree, centre: Params, z: Array) -> Params:
 
 def _scales(mode: LaplaceFit, objective: Objective) -> Params:
     """Returns the deviations of the dispersions that move with the weights; zeros for fixed ones."""
-    dispersion, rows = mode.params["likelihood"], objective.data_size * objective.likelihood_power
+    dispersion, rows = mode.params["likelihood"], mode.observed
     if objective.model.quadratic:
         return jax.tree.map(jnp.zeros_like, dispersion)
     information = objective.model.dispersion_information(dispersion)
@@ -515,7 +515,7 @@ def _fisher_scoring(
     model, dispersion = objective.model, mode.params["likelihood"]
     mean = mode.params["network"]
     numbers, observed = tree.dimension(dispersion), mode.observed * mode.misfit.size
-    determined, rows = jnp.zeros(()), objective.data_size * objective.likelihood_power
+    determined, rows = jnp.zeros(()), mode.observed
     if model.quadratic:
         of_precision = well_determined(metric, objective, mean)
         determined = of_precision if given_determined is None else jnp.asarray(given_determined, of_precision.dtype)
