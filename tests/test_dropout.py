@@ -128,8 +128,8 @@ def test_mistakes_say_what_to_do() -> None:
         MLP((3,), dropout=0.5)
     with pytest.raises(TypeError, match=r"dropout=0\.5"):
         ConvNet((2,), (3,), dropout=0.5)
-    model = lamu.Model(MLP((3,)), lamu.likelihoods.Gaussian(1.0))
-    with pytest.raises(ValueError, match="drops no units"):
+    model = lamu.Model(MLP((3,)), lamu.likelihoods.Gaussian(1.0)).standardised(X, jnp.zeros(4))
+    with pytest.raises(ValueError, match="the network MLP drops no units"):
         mc_dropout().init(jax.random.key(0), Objective(model, 4), Batch.of(X, jnp.zeros(4)))
     with pytest.raises(TypeError):
         dropout(optimizer=adam)

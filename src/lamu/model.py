@@ -109,7 +109,7 @@ class Model(Target):
         count = 3 if wanted == 2 else 2  # other than the outputs, to tell [outputs, rows] apart
         rows = jax.ShapeDtypeStruct((count, *batch.x.shape[1:]), batch.x.dtype)
         allowed, shape = output_range(of_rows, weights, rows)
-        named = f"the network {type(self.network).__name__} returns outputs"
+        named = f"the network {self.network.name} returns outputs"
         if shape.shape == (wanted, count):
             raise ValueError(f"{named} of shape [outputs, rows]; return their transpose, [rows, outputs]")
         if shape.shape[1:] != (wanted,):

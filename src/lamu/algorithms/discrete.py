@@ -221,7 +221,7 @@ class _Noisy:
         model, (network_state, draws, _) = self.drawn.model, self.drawn.draws
         weights = model.complete(jax.tree.map(lambda leaf: _shape(leaf, leaf.shape[1:]), draws["network"]))
         if not draws_noise(model.network, weights, network_state, _shape(x, (1, *x.shape[1:]))):
-            raise TypeError(f"Masked() draws the noise of a network, and {type(model.network).__name__} has none")
+            raise TypeError(f"Masked() draws the noise of a network, and {model.network.name} has none")
         return self.drawn.at(x, offset)
 
 
@@ -270,12 +270,12 @@ class NoisyUnits(Wrapper):
         network, weights = model.network, model.complete(params["network"])
         if not draws_noise(network, weights, network_state, batch.x, train=True):
             raise ValueError(
-                f"the network {type(network).__name__} drops no units; give it dropout, for instance "
+                f"the network {network.name} drops no units; give it dropout, for instance "
                 "MLP((64, 64), dropout=Dropout(0.1))"
             )
         if isinstance(self.rule, Masked) and not draws_noise(network, weights, network_state, batch.x):
             raise ValueError(
-                f"the network {type(network).__name__} drops units in training alone, and predictions by its masks "
+                f"the network {network.name} drops units in training alone, and predictions by its masks "
                 "are made with its statistics held; tell the two apart, in a Linen module by the arguments "
                 "deterministic and use_running_average, or use dropout()"
             )

@@ -249,7 +249,7 @@ def _weighted(values: Array, counts: Array) -> Array:
 
 def _require_linear(loss: BatchLoss, curvature: Curvature, name: str) -> None:
     if not loss.objective.model.network.linear:
-        network = type(loss.objective.model.network).__name__
+        network = loss.objective.model.network.name
         raise TypeError(f"{name} needs a network that is linear in its weights, not {network}; use MonteCarlo()")
     if not isinstance(loss.space, NetworkParameters):
         raise TypeError(f"{name} is about weights alone; it makes no expectation for a point optimiser")

@@ -309,7 +309,7 @@ def _log_volume(belief: Gaussian) -> Array:
 def _require_conjugate(objective: Objective, params: Params) -> None:
     model = objective.model
     if not model.network.linear:
-        name = type(model.network).__name__
+        name = model.network.name
         raise TypeError(
             f"conjugate() needs a network that is linear in its weights, not {name}; use laplace() or ivon()"
         )
