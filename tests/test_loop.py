@@ -20,6 +20,7 @@ from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.protocol import Algorithm, Choices, Info, Traits
 from lamu.running import compiled_steps, schedule
+from lamu.sizes import whole
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(10, 2))
@@ -340,6 +341,15 @@ def test_what_is_of_another_kind_is_said_in_a_sentence(options: dict[str, Any], 
     of_users = inspect.unwrap(lamu.fit)  # without the tests' own check of types
     with pytest.raises(TypeError, match=words):
         of_users(MODEL, (X, Y), SGD, **options)
+
+
+def test_whole_numbers_of_numpy_and_jax_are_taken_as_others() -> None:
+    of_users = inspect.unwrap(lamu.fit)  # without the tests' own check of types
+    options = {"batch_size": np.array(4), "microbatch_size": jnp.int32(2)}
+    for steps in (jnp.int32(3), np.int64(3), np.array(3)):
+        assert len(of_users(MODEL, (X, Y), SGD, steps=steps, **options).history["loss"]) == 3
+    numbers = [whole(value) for value in (jnp.int8(3), True, np.True_, jnp.array(True), 3.0, np.array([3]), "3", None)]
+    assert numbers == [3, *[None] * 7]
 
 
 def test_numbers_of_numpy_are_checked_as_others() -> None:

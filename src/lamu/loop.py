@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from lamu import memory
 from lamu.batch_statistics import BatchStatistics, require_choice
@@ -51,6 +50,7 @@ from lamu.running.result import Diverged, Fit
 from lamu.running.resume import Resumption
 from lamu.running.schedule import Block, Length, Steps
 from lamu.running.validation import Best, posterior_nll, room_for, set_aside, training_rows, validation_nll
+from lamu.sizes import whole
 from lamu.target import Target, require_target
 from lamu.typing import Data, Number, State
 
@@ -174,7 +174,11 @@ def fit(
         with memory.within(max_memory):
             from_file = room_for(data, validation)
             rows = devices.rows(training_rows(model, data))
-        _require_kinds({"batch_size": batch_size, "epochs": epochs, "steps": steps}, callbacks)
+        _require_several(callbacks)
+        batch_size = _whole("batch_size", batch_size)
+        epochs, steps = (
+            None if value is None else _whole(name, value) for name, value in (("epochs", epochs), ("steps", steps))
+        )
         _require_sense(traits, batch_size, validation, stop, checkpoint, resume)
         if devices.spans_processes:
             _require_shared(traits, rows)
@@ -387,12 +391,14 @@ def _has_signs(prior: Prior) -> bool:
     return isinstance(prior, Discrete) or (isinstance(prior, ByPath) and any(map(_has_signs, prior.priors)))
 
 
-def _require_kinds(counts: Mapping[str, object], callbacks: object) -> None:
-    """Raises a TypeError for numbers of rows or steps that are not whole, and for callbacks that are not several."""
-    for name, value in counts.items():
-        is_missing = value is None and name != "batch_size"
-        if not is_missing and (isinstance(value, bool) or not isinstance(value, int | np.integer)):
-            raise TypeError(f"{name}={value!r} is not a whole number; give one from 1, for instance 64")
+def _whole(name: str, value: object) -> int:
+    number = whole(value)
+    if number is None:
+        raise TypeError(f"{name}={value!r} is not a whole number; give one from 1, for instance 64")
+    return number
+
+
+def _require_several(callbacks: object) -> None:
     if not isinstance(callbacks, Iterable):
         raise TypeError(f"callbacks={callbacks!r} is not a sequence of functions; give callbacks=[...]")
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
+import sys
 from typing import Any, TypeVar
 
 import numpy as np
 
-__all__ = ["require", "sized"]
+__all__ = ["require", "sized", "whole"]
 
 _Of = TypeVar("_Of", bound=Any)
 _SEVERAL = ("tuple[int, ...]", "tuple[int, int]")
@@ -18,6 +20,16 @@ def require(condition: object, message: str) -> None:
     """Raises a ValueError where a condition on a number is false; one on a traced number is taken to hold."""
     if isinstance(condition, bool | np.bool_) and not condition:
         raise ValueError(message)
+
+
+def whole(value: Any) -> int | None:
+    """Returns an integer, of NumPy and JAX too, as an int; None for anything else, and for truth values."""
+    if isinstance(value, bool | np.bool_):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
 
 
 def sized(of: _Of) -> _Of:
@@ -32,13 +44,13 @@ def _function(of: Any) -> Any:
     @functools.wraps(of)
     def checked(*args: Any, **kwargs: Any) -> Any:
         try:
-            values = signature.bind(*args, **kwargs).arguments
+            bound = signature.bind(*args, **kwargs)
         except TypeError:  # the call's own error names the argument
             return of(*args, **kwargs)
         for name, annotation in names.items():
-            if name in values:
-                _require(of.__name__, name, values[name], annotation)
-        return of(*args, **kwargs)
+            if name in bound.arguments:
+                bound.arguments[name] = _required(of.__name__, name, bound.arguments[name], annotation)
+        return of(*bound.args, **bound.kwargs)
 
     return checked
 
@@ -52,11 +64,12 @@ def _class(of: Any) -> Any:
 
     def __post_init__(self: object) -> None:  # noqa: N807
         for name, annotation in names.items():
-            _require(type(self).__name__, name, getattr(self, name), annotation, least=None)
+            value = _required(type(self).__name__, name, getattr(self, name), annotation, least=-sys.maxsize)
+            object.__setattr__(self, name, value)
         if before is not None:
             before(self)
         for name, annotation in names.items():
-            _require(type(self).__name__, name, getattr(self, name), annotation)
+            _required(type(self).__name__, name, getattr(self, name), annotation)
 
     of.__post_init__ = __post_init__
     return of
@@ -66,16 +79,15 @@ def _is_size(annotation: object) -> bool:
     return str(annotation) == "int" or annotation is int or str(annotation) in _SEVERAL
 
 
-def _require(owner: str, name: str, value: Any, annotation: str, least: int | None = 1) -> None:
+def _required(owner: str, name: str, value: Any, annotation: str, least: int = 1) -> Any:
     if annotation in _SEVERAL:
-        several = isinstance(value, tuple | list) and (annotation == _SEVERAL[0] or len(value) == 2)
-        if not several or not all(_is_whole(each, least) for each in value):
-            example = "(64,)" if annotation == _SEVERAL[0] else "(28, 28)"
-            raise ValueError(f"{owner} has {name}={value!r}; give whole numbers from 1, for instance {example}")
-    elif not _is_whole(value, least):
+        numbers = tuple(map(whole, value)) if isinstance(value, tuple | list) else ()
+        few = isinstance(value, tuple | list) and (annotation == _SEVERAL[0] or len(numbers) == 2)
+        if few and all(each is not None and each >= least for each in numbers):
+            return type(value)(numbers)
+        example = "(64,)" if annotation == _SEVERAL[0] else "(28, 28)"
+        raise ValueError(f"{owner} has {name}={value!r}; give whole numbers from 1, for instance {example}")
+    number = whole(value)
+    if number is None or number < least:
         raise ValueError(f"{owner} has {name}={value!r}; give a whole number from 1")
-
-
-def _is_whole(value: Any, least: int | None) -> bool:
-    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool | np.bool_)
-    return is_integer and (least is None or int(value) >= least)
+    return number

@@ -16,6 +16,7 @@ from jax.nn import log_softmax, softmax
 from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.links import Logit, ProbabilityLink, Tanh, require_probability_link
 from lamu.record import record, static
+from lamu.sizes import whole
 from lamu.supports import Classes, OrderedClasses, Rankings, Signs, TwoClasses, require_positive
 from lamu.typing import Array, DTypeLike, Number, Params, RandomKey, Targets
 
@@ -133,8 +134,10 @@ class Categorical(Likelihood):
         return Classes(self.classes)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.classes, int | np.integer) or isinstance(self.classes, bool):
+        number = whole(self.classes)
+        if number is None:
             raise TypeError(f"Categorical({self.classes!r}) is not a number of classes; give a whole number, 2 or more")
+        object.__setattr__(self, "classes", number)
         if self.classes < 2:
             raise ValueError(f"Categorical({self.classes}) has too few classes; give 2 or more")
 

@@ -23,7 +23,7 @@ from lamu.objective.microbatching import num_chunks
 from lamu.posterior import Posterior
 from lamu.protocol import Choices, Info, Recipe, Runnable, Traits, recipes_of
 from lamu.record import record, static
-from lamu.sizes import require
+from lamu.sizes import require, whole
 from lamu.typing import Array, Data, Number, Params, RandomKey, Rows, State
 
 __all__ = [
@@ -483,12 +483,17 @@ class Chains(Runnable):
         return chain, jax.lax.cond(warming, learn, lambda known: known, adaptation), statistics
 
 
-def require_lengths(chains: int, warmup: int, draws: int, thinning: int) -> None:
-    """Raises a ValueError for invalid lengths of a run."""
+def require_lengths(chains: int, warmup: int, draws: int, thinning: int) -> tuple[int, ...]:
+    """Returns the lengths of a run as ints; raises a ValueError for invalid ones."""
     lengths = (("chains", chains, 1), ("warmup", warmup, 0), ("draws", draws, 1), ("thinning", thinning, 1))
-    for name, value, least in lengths:
-        if not isinstance(value, int) or value < least:
-            raise ValueError(f"{name}={value!r} is not possible; give a whole number of at least {least}")
+    return tuple(_length(*each) for each in lengths)
+
+
+def _length(name: str, value: object, least: int) -> int:
+    number = whole(value)
+    if number is None or number < least:
+        raise ValueError(f"{name}={value!r} is not possible; give a whole number of at least {least}")
+    return number
 
 
 def chains_of(
@@ -502,7 +507,7 @@ def chains_of(
     thinning: int = 1,
 ) -> Chains:
     """Returns the sampler of a kernel, after checking its arguments."""
-    require_lengths(chains, warmup, draws, thinning)
+    chains, warmup, draws, thinning = require_lengths(chains, warmup, draws, thinning)
     if not 0 < target_acceptance < 1:
         raise ValueError(f"target_acceptance={target_acceptance!r} is not a rate; give a number between 0 and 1")
     if step_size is None:

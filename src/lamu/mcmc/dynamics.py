@@ -390,7 +390,7 @@ def dynamics(
     momentum: Overdamped | Friction | Thermostat,
     gradient: GradientEstimate | None,
     start: Params,
-    lengths: tuple[int, int, int, int],
+    lengths: tuple[int, ...],
     shared_batches: bool,
     preconditioner: Preconditioner | None = None,
     noise_estimate: Number | Callable[..., Params] | None = None,
@@ -400,8 +400,8 @@ def dynamics(
         step_size = CurvatureStepSize()
     elif not isinstance(step_size, CurvatureStepSize):
         step_size = checked(step_size)
+    lengths = require_lengths(*lengths)
     _, warmup, draws, thinning = lengths
-    require_lengths(*lengths)
     if isinstance(step_size, CurvatureStepSize) and not warmup:
         raise ValueError("warmup=0 leaves no step in which the step size is learned; give a warm-up, or step_size=")
     explores = isinstance(step_size, Cyclical) and step_size.exploration > 0

@@ -18,6 +18,7 @@ from lamu.operators.interface import is_operator
 from lamu.priors import Prior
 from lamu.priors.interface import same_leaves
 from lamu.record import record, static
+from lamu.sizes import whole
 from lamu.target import Target
 from lamu.typing import Array, Inputs, Number, Params, PyTree, RandomKey, State
 
@@ -68,9 +69,11 @@ class Objective:
     microbatch_size: Any = static(default=None)
 
     def __post_init__(self) -> None:
-        size = self.microbatch_size
-        if size is not None and (isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1):
-            raise ValueError(f"microbatch_size={size!r} must be at least one row, a whole number")
+        if self.microbatch_size is not None:
+            size = whole(self.microbatch_size)
+            if size is None or size < 1:
+                raise ValueError(f"microbatch_size={self.microbatch_size!r} must be at least one row, a whole number")
+            object.__setattr__(self, "microbatch_size", size)
         for name in ("data_size", "temperature", "likelihood_power"):
             value = getattr(self, name)
             if isinstance(value, str):
