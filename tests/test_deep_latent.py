@@ -15,6 +15,7 @@ import lamu
 from lamu import graphs, latent
 from lamu.latent import models
 from lamu.networks import MLP, ConvNet, Linear
+from lamu.objective import Objective
 from lamu.predictives import Sampled
 
 RANDOM = np.random.default_rng(0)
@@ -104,6 +105,9 @@ def test_the_temperature_divides_densities_and_no_entropy() -> None:
     own = params["network"]["local"]["z"]["network"]["layers"][0]
     entropy = float(jnp.sum(own["bias"][K:])) + K * (1 + np.log(2 * np.pi)) / 2
     assert abs((found[2.0] - entropy) - (found[1.0] - entropy) / 2) < 1e-9
+    # A power of the likelihood multiplies densities and no entropy either.
+    loss = lambda T, p: Objective(graph, 1.0, T, p).negative_log_likelihood(params, row, {}, jax.random.key(1))[0]
+    np.testing.assert_allclose(loss(0.5, 0.25), 0.25 * loss(2.0, 1.0), rtol=1e-9)
 
 
 def test_missing_entries_do_not_count() -> None:

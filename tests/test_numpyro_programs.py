@@ -424,7 +424,8 @@ def test_what_obs_mask_leaves_out_has_a_density(around: bool, temperature: float
     np.testing.assert_allclose(belief.std["network"]["mu"], (3.25 / temperature + 4.0) ** -0.5, rtol=1e-4)
 
 
-def test_imputed_entries_integrate_to_one_at_a_temperature() -> None:
+@pytest.mark.parametrize("power", [1.0, 2.5])
+def test_imputed_entries_integrate_to_one_at_a_temperature(power: float) -> None:
     y, seen, x = np.arange(6.0).reshape(2, 3), np.array([True, False, True]), np.array([0.5, 0.0, 2.0])
 
     def partly(y: Any, x: Any, seen: Any) -> None:
@@ -438,11 +439,11 @@ def test_imputed_entries_integrate_to_one_at_a_temperature() -> None:
     latents = {"y_unobserved": 0.1 * jnp.asarray(y), "x_unobserved": jnp.asarray(x) - 1.0, "s": jnp.asarray(0.7)}
     u, T = target.constraints.unconstrain(latents), 0.3
     params = {"network": u, "likelihood": {}}
-    found = Objective(target, 1.0, T).log_target(params, target.read(None).full(), {})
+    found = Objective(target, 1.0, T, power).log_target(params, target.read(None).full(), {})
     law, volume = dist.Normal(0.3, 0.7), target.log_volume(params)
     x_all = jnp.where(seen, x, latents["x_unobserved"])
     tempered = dist.HalfNormal(2.0).log_prob(0.7) + jnp.sum(law.log_prob(x_all))  # y depends on what x is imputed
     tempered += jnp.sum(jnp.where(seen[None], dist.Normal(x_all[None], 0.7).log_prob(y), 0.0)) + volume
     imputed = jnp.sum(jnp.where(seen, law.log_prob(latents["x_unobserved"]), 0.0))
     imputed += jnp.sum(dist.Normal(x_all[None], 0.7).log_prob(latents["y_unobserved"]))
-    np.testing.assert_allclose(found, tempered / T + imputed, rtol=1e-5)
+    np.testing.assert_allclose(found - imputed, tempered * power / T, rtol=1e-5)

@@ -21,6 +21,7 @@ import lamu
 from lamu import supports
 from lamu.dtype_policy import lenient
 from lamu.families import Draws
+from lamu.objective import Objective
 from lamu.predictives import Sampled
 from lamu.predictives.program import DrawnSite, ProgramPredictive, ProgramRule
 from lamu.programs.simulation import ProgramQuery, asked_of
@@ -418,6 +419,12 @@ def test_a_category_of_all_data_is_drawn_given_them() -> None:
     joint = stats.norm.logpdf(w, 0, 2) + stats.norm.logpdf(y).sum() + np.log(0.7)
     values = [target.log_likelihood({"network": {"w": w[i]}, "likelihood": {}}, {}, batch)[0][0] for i in range(3)]
     np.testing.assert_allclose(values, (joint + 4 * np.logaddexp(0, odds / 4))[:3], rtol=1e-5)
+
+    # So it is under a power of the likelihood, which is one of all that a program without rows has.
+    objective = Objective(target, 1.0, temperature=2.0, likelihood_power=0.5)
+    assert objective.posterior_temperature == 4.0
+    params = {"network": {"w": w[0]}, "likelihood": {}}
+    np.testing.assert_allclose(objective.log_target(params, batch, {}), values[0] / 4, rtol=1e-5)
 
 
 def test_local_tells_the_component_of_rows_that_leave_no_doubt() -> None:

@@ -99,7 +99,7 @@ class Posterior:
             rule: the predictive rule; by draws where None.
             evidence: as the attribute.
         """
-        rule, temperature = Sampled() if rule is None else rule, objective.temperature
+        rule, temperature = Sampled() if rule is None else rule, objective.posterior_temperature
         return cls(objective.model, belief, network_state, rule, key, evidence, temperature=temperature)
 
     def predict(self, x: Inputs, samples: int = 32, key: RandomKey | None = None, offset: Any = None) -> Predictive:

@@ -80,7 +80,7 @@ class LogTarget:
     def rows(self, params: Params, chosen: Array) -> Array:
         r"""Returns the terms of rows in the log of the target, \(m_i w_i\, p \log p(y_i \mid \theta) / T\)."""
         some = jax.tree.map(lambda leaf: leaf[chosen], self.batch)
-        model = self.objective.model.tempered(self.objective.temperature)
+        model = self.objective.model.tempered(self.objective.row_temperature)
         values, _ = model.log_likelihood(params, self.network_state, some)
         factor = (some.mask * some.weight).astype(values.dtype)
         # A padded row counts zero, even where it is infinite.

@@ -78,14 +78,14 @@ class ConjugateLoss:
     def at(self, statistics: Statistics, key: RandomKey | None = None, dispersions: Params | None = None) -> Array:
         """Returns the mean loss at T(θ) or μ."""
         objective = self.objective
-        target = conjugate_target(objective.model.tempered(objective.temperature))
+        T = objective.row_temperature
+        target = conjugate_target(objective.model.tempered(T))
         log_prior = objective.model.dispersion_log_prior(dispersions) if dispersions else 0.0
         statistics = {**statistics, "likelihood": dispersions} if dispersions else statistics
-        T, power = objective.temperature, objective.likelihood_power
-        rows = self.batch.total(target.row_bounds(statistics, self.batch, T / power, key))
-        shared = target.shared_log_joint(statistics)
+        rows = self.batch.total(target.row_bounds(statistics, self.batch, T, key))
+        shared = conjugate_target(objective.model.tempered(objective.temperature)).shared_log_joint(statistics)
         count = jnp.maximum(self.batch.count, 1).astype(rows.dtype)
-        return -T * rows / count - ((shared + log_prior) / objective.data_size).astype(rows.dtype)
+        return -objective.temperature * rows / count - ((shared + log_prior) / objective.data_size).astype(rows.dtype)
 
 
 @record

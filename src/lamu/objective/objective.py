@@ -89,6 +89,16 @@ class Objective:
         r"""\(\kappa = N / T\), the factor between the mean loss and the log of the target."""
         return self.data_size / self.temperature
 
+    @property
+    def row_temperature(self) -> Number:
+        """T / p, the temperature of the rows' log density."""
+        return self.temperature / self.likelihood_power
+
+    @property
+    def posterior_temperature(self) -> Number:
+        """T; T / p of a density without rows, whose power scales all of it."""
+        return self.temperature if self.model.has_rows else self.row_temperature
+
     def negative_log_likelihood(
         self,
         params: Params,
@@ -112,7 +122,7 @@ class Objective:
                 `lamu.objective.microbatching.num_chunks`. Each chunk has its own noise of random layers and, in
                 training, its own batch statistics.
         """
-        model, batch = self.model.tempered(self.temperature), batch.filled()
+        model, batch = self.model.tempered(self.row_temperature), batch.filled()
         parts = self.microbatches(batch) or parts
         if parts == 1:
             values, state = model.log_likelihood(params, state, batch, key, train)

@@ -144,7 +144,7 @@ class Conclusion:
                 if self.measures and not interrupted:
                     posterior = replace(posterior, convergence=self._shape(posterior, history.steps))
                 if posterior.temperature == 1.0:  # a custom algorithm need not set it
-                    posterior = replace(posterior, temperature=self.objective.temperature)
+                    posterior = replace(posterior, temperature=self.objective.posterior_temperature)
                 posterior = self.objective.model.constrained(posterior)  # a density with constraints
                 return posterior if self.statistics is None else self.statistics.of(posterior, rows)
         except Exception as error:
