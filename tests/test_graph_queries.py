@@ -9,11 +9,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
 import lamu
 from lamu import graphs
+from lamu.dtype_policy import lenient
 from lamu.families import Beta, Dirichlet, Gamma, MultivariateNormal, NormalGamma, NormalWishart, Point, Wishart
 from lamu.graphs import models
 from lamu.likelihoods import Gaussian
@@ -566,3 +569,104 @@ def test_a_component_whose_share_rounds_to_zero_makes_no_deviation_infinite() ->
         posterior = lamu.fit(mixture(share), {"y": y}, lamu.algorithms.vmp(), steps=5).posterior
         std = np.asarray(posterior.predict({"y": np.array([[NAN, NAN], [0.5, NAN]])}).std)
         assert np.isfinite(std).all() == finite
+
+
+GROUP = np.array([0, 0, 3, 1])
+
+
+def grouped(m: Any) -> None:
+    mu, tau = m.sample("mu", graphs.Normal(1.0, precision=0.25)), m.sample("tau", Gamma(3.0, 2.0))
+    a = m.sample("a", graphs.Normal(mu, precision=tau), plate=4)
+    weight = m.sample("weight", Dirichlet(jnp.array([1.0, 2.0, 5.0])))
+    part = m.sample("part", NormalGamma(jnp.array([0.0, 3.0, -3.0]), jnp.ones(3), jnp.full(3, 2.0), jnp.ones(3)))
+    with m.rows():
+        z = m.sample("z", graphs.Categorical(weight))
+        level = m.sample("level", graphs.Normal(a[m.data("group")], precision=4.0))
+        m.sample("y", graphs.Normal(part[z]))
+        m.sample("count", lamu.likelihoods.Poisson()(level))
+
+
+def wide(m: Any) -> None:
+    tau = m.sample("tau", Gamma(1.0, 1e38))
+    s = m.sample("s", graphs.Normal(0.0, precision=tau))
+    with m.rows():
+        m.sample("y", graphs.Normal(s * m.data("x"), precision=1.0))
+
+
+def of_numpyro(group: Any) -> None:
+    sample, plate = numpyro.sample, numpyro.plate
+    mu, tau = sample("mu", dist.Normal(1.0, 2.0)), sample("tau", dist.Gamma(3.0, 2.0))
+    with plate("groups", 4):
+        a = sample("a", dist.Normal(mu, tau**-0.5))
+    weight = sample("weight", dist.Dirichlet(jnp.array([1.0, 2.0, 5.0])))
+    with plate("parts", 3):
+        precision = sample("precision", dist.Gamma(2.0, 1.0))
+        mean = sample("mean", dist.Normal(jnp.array([0.0, 3.0, -3.0]), precision**-0.5))
+    with plate("rows", len(group)):
+        z = sample("z", dist.Categorical(weight))
+        level = sample("level", dist.Normal(a[group], 0.5))
+        sample("y", dist.Normal(mean[z], precision[z] ** -0.5))
+        sample("count", dist.Poisson(jnp.exp(level)))
+
+
+@pytest.mark.stress
+def test_the_prior_predictive_has_the_law_of_numpyro() -> None:
+    draws = lamu.Graph(grouped).prior_predictive(jax.random.key(0), 3000, {"group": GROUP})
+    with lenient():
+        other = numpyro.infer.Predictive(of_numpyro, num_samples=3000)(jax.random.key(1), jnp.asarray(GROUP))
+    other["part"] = {"mean": other.pop("mean"), "precision": other.pop("precision")}
+    assert jax.tree.map(jnp.shape, draws) == jax.tree.map(jnp.shape, other)
+    for name, part in draws.items():
+        for own, theirs in zip(jax.tree.leaves(part), jax.tree.leaves(other[name]), strict=True):
+            own, theirs = np.asarray(own).reshape(3000, -1), np.asarray(theirs).reshape(3000, -1)
+            least = min(stats.ks_2samp(own[:, i], theirs[:, i]).pvalue for i in range(own.shape[1]))
+            assert least > 1e-3, name
+    # Rows of one draw share its variables, those of a group one more.
+    spread = lambda part: np.corrcoef(np.asarray(part["level"]).T)[0]
+    np.testing.assert_allclose(spread(draws), spread(other), atol=0.05)
+
+
+def test_draws_of_the_prior_are_drawn_from_their_posteriors() -> None:
+    """Simulation-based calibration: the rate's place in its posterior, in closed form here, is uniform."""
+
+    def program(m: Any) -> None:
+        rate = m.sample("rate", Gamma(2.0, 3.0))
+        with m.rows():
+            m.sample("y", graphs.Poisson(rate * m.data("exposure")))
+
+    exposure = np.array([0.5, 1.0, 4.0])
+    draws = lamu.Graph(program).prior_predictive(jax.random.key(2), 2000, {"exposure": exposure})
+    total = np.asarray(draws["y"]).sum(axis=1)
+    place = stats.gamma.cdf(np.asarray(draws["rate"]), 2.0 + total, scale=1 / (3.0 + exposure.sum()))
+    assert stats.kstest(place, "uniform").pvalue > 0.01
+
+
+@pytest.mark.stress
+def test_the_prior_predictive_draws_networks_and_dispersions_in_the_shape_of_targets() -> None:
+    def program(m: Any) -> None:
+        f = m.network("f", lamu.networks.Linear(), outputs=1)
+        with m.rows():
+            m.sample("y", Gaussian()(f(m.data("x"))))
+
+    graph, x = lamu.Graph(program, prior=lamu.priors.Normal(2.0)), np.array([[1.0, 0.0], [0.0, 3.0]])
+    y = np.asarray(graph.prior_predictive(jax.random.key(0), 4000, {"x": x})["y"]).reshape(4000, 2)
+    model = lamu.Model(lamu.networks.Linear(), Gaussian(), lamu.priors.Normal(2.0))
+    other = np.asarray(model.prior_predictive(jax.random.key(1), 4000, x))
+    assert min(stats.ks_2samp(y[:, i], other[:, i]).pvalue for i in range(2)) > 1e-3
+    np.testing.assert_allclose(*(np.corrcoef(np.sign(part).T)[0, 1] for part in (y, other)), atol=0.05)
+
+
+@for_each(
+    "program, n, x, error, said",
+    [
+        (grouped, 0, {"group": GROUP}, ValueError, "n=0 must be at least one"),
+        (grouped, 3, 5, ValueError, "a row has the input 'group'; give it by name"),
+        (grouped, 3, {"group": np.array([4])}, ValueError, "group is 4 in row 0, and a has 4 members"),
+        (models.Topics(2, 5), 3, 5, TypeError, "how many words a document has is no part of the model"),
+        (wide, 9, {"x": np.array([1e300])}, ValueError, r"draws of 'y' are not finite .* \(s\), a prior that"),
+    ],
+)
+def test_what_the_prior_does_not_draw_is_said(program: Any, n: int, x: Any, error: Any, said: str) -> None:
+    graph = program if isinstance(program, lamu.Graph) else lamu.Graph(program)
+    with pytest.raises(error, match=said):
+        graph.prior_predictive(jax.random.key(0), n, x)

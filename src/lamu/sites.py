@@ -140,7 +140,8 @@ def row_statistics(objective: Objective, belief: Belief, batch: Batch) -> Any:
     r"""Returns \(\sum_i w_i \nabla_\mu E_q[\log p(y_i \mid\theta)] / T\): \(\sum_i w_i t(y_i) / T\) without latents."""
     # Latents of a row are at their optimum under the belief.
     target: Any = objective.model
-    total = lambda mu: batch.total(target.row_bounds(target.statistics(values_of(mu)), batch, objective.row_temperature))
+    T = objective.row_temperature
+    total = lambda mu: batch.total(target.row_bounds(target.statistics(values_of(mu)), batch, T))
     return values_of(Analytic().gradient(jax.random.key(0), belief, total).gradient)
 
 

@@ -195,10 +195,10 @@ def with_values(row: Row, values: Mapping[str, Any]) -> Row:
 
 
 def ancestral(
-    graph: Any, statistics: Mapping[str, Any], key: RandomKey, leaves: Container[str] = ()
+    graph: Any, statistics: Mapping[str, Any], key: RandomKey, leaves: Container[str] = (), inputs: Any = None
 ) -> tuple[dict[str, Any], Environment]:
     """Returns a sample of every variable of a new row except the leaves, in program order, and all statistics."""
-    environment, values = Environment(dict(statistics)), {}
+    environment, values = Environment(dict(statistics), inputs), {}
     for number, site in enumerate(in_dtype(graph.in_rows, dtype_of(statistics))):
         if site.name in leaves:
             continue

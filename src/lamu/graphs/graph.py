@@ -33,6 +33,7 @@ from lamu.graphs.queries import (
     needs_draws,
     new_rows,
     predictive_statistics,
+    prior_draws,
     row_log_prob,
     with_absent_missing,
 )
@@ -231,6 +232,43 @@ class Graph(GraphMessages):
         self.prior.check(params["network"])
         counts = any(local.counts for local in (self.local or {}).values())
         return self.started(params, {"step": jnp.zeros((), jnp.int32)} if counts else {})
+
+    def prior_predictive(self, key: RandomKey, n: int, x: Any) -> dict[str, Any]:
+        r"""Returns draws of all variables from their joint prior, one variable after the other.
+
+        \[ \theta \sim p(\theta), \qquad z_i \sim p(z \mid \theta, x_i), \qquad y_i \sim p(y \mid z_i, \theta, x_i) \]
+
+        Each draw has its own shared variables, weights of networks (from the graph's prior) and dispersions. Values of
+        variables in x are not used.
+
+        Args:
+            key: a random key.
+            n: the number of draws.
+            x: the inputs of rows by name, `[N, ...]`; a number N of rows if they have no inputs.
+
+        Returns:
+            The draws by name, `[n, ...]` of variables that all rows share and `[n, N, ...]` of those of rows;
+            categories are whole numbers.
+
+        Raises:
+            ValueError: for n below 1, inputs that are lacking, an improper prior, or draws that are not finite.
+            TypeError: for documents, whose length is not a part of the model.
+            NotImplementedError: for dispersions without a prior, or a prior of networks that cannot be simulated from.
+
+        Examples:
+            >>> import jax, jax.numpy as jnp, lamu
+            >>> from lamu import graphs
+            >>> from lamu.families import Gamma
+            >>> def counts(m):
+            ...     rate = m.sample("rate", Gamma(2.0, 1.0))
+            ...     with m.rows():
+            ...         m.sample("y", graphs.Poisson(rate * m.data("exposure")))
+            >>> exposure = jnp.array([1.0, 2.0, 4.0])
+            >>> draws = lamu.Graph(counts).prior_predictive(jax.random.key(0), 10, {"exposure": exposure})
+            >>> draws["rate"].shape, draws["y"].shape
+            ((10,), (10, 3))
+        """
+        return prior_draws(self, key, n, x)
 
     def tempered(self, temperature: Any) -> Graph:
         """Returns the graph with a temperature for sampled latents; itself if rows have closed forms, or at one."""

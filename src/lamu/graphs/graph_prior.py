@@ -24,7 +24,7 @@ from lamu.likelihoods.dispersion import FixedDispersion
 from lamu.operators import Diagonal, Scalar
 from lamu.priors import Normal, Prior
 from lamu.record import record, static
-from lamu.typing import Array, Params, RandomKey
+from lamu.typing import Array, DTypeLike, Params, RandomKey
 
 __all__ = ["GraphPrior", "fixed", "statistics_under", "supports"]
 
@@ -122,17 +122,25 @@ class GraphPrior(Prior):
 
     def sample(self, key: RandomKey, params: Params) -> Params:
         # Returns a sample, variable after variable, as coordinates.
-        values: dict[str, Any] = {}
-        environment = Environment({})
-        for number, site in enumerate(self.sites):
-            values[site.name] = (
-                own_natural(site, environment, dtype_of(params)).belief().sample(jax.random.fold_in(key, number))
-            )
-            with lenient():
-                environment = environment.having({site.name: site.kind.of(values[site.name])})
+        values = self.drawn(key, dtype_of(params))
         own = self.weights.sample(jax.random.fold_in(key, len(self.sites)), self._of_networks(params))
         others = {name: part for name, part in params.items() if name not in values}
         return {**others, **self.constraints.unconstrain(values), **(own if self.networks else {})}
+
+    def drawn(self, key: RandomKey, dtype: DTypeLike) -> dict[str, Any]:
+        """Returns a sample of the shared variables by name, in their own space; fixed ones at their values."""
+        frozen = {name: part for name, part in (self.frozen or {}).items() if jax.tree.leaves(part)}
+        fixed, values = self.constraints.constrain(frozen)[0], {}
+        environment = Environment({})
+        for number, site in enumerate(self.sites):
+            values[site.name] = (
+                fixed[site.name]
+                if site.name in fixed
+                else own_natural(site, environment, dtype).belief().sample(jax.random.fold_in(key, number))
+            )
+            with lenient():
+                environment = environment.having({site.name: site.kind.of(values[site.name])})
+        return values
 
 
 def supports(sites: tuple[GraphSite, ...]) -> tuple[tuple[str, Any], ...]:

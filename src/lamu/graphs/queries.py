@@ -25,6 +25,7 @@ from lamu.graphs.elimination import first_local, marginalise, require_key
 from lamu.graphs.expressions import Environment
 from lamu.graphs.factor import averaged, one_hot
 from lamu.graphs.joint import Row, dtype_of, in_dtype, names_above, shape_of, value_of
+from lamu.graphs.network import first_weights
 from lamu.graphs.normal_factors import (
     LocatedMultivariateNormal,
     LocatedNormal,
@@ -36,7 +37,7 @@ from lamu.graphs.positive_factors import BernoulliFactor, BernoulliLogitsFactor,
 from lamu.graphs.potential import Potential
 from lamu.graphs.program import GraphSite
 from lamu.graphs.reading import over_blocks
-from lamu.graphs.statistics import Categories, Chance, Observed, Probabilities
+from lamu.graphs.statistics import Categories, Chance, Observed, Probabilities, States
 from lamu.graphs.words import WordsFactor
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson
 from lamu.record import record
@@ -55,6 +56,7 @@ __all__ = [
     "needs_draws",
     "new_rows",
     "predictive_statistics",
+    "prior_draws",
     "row_log_prob",
     "row_log_weights",
     "with_absent_missing",
@@ -397,6 +399,77 @@ def new_rows(graph: Any, belief: Belief, n: int, samples: int, key: RandomKey) -
         nothing = jax.device_put(np.zeros(shape, f.dtype)), jax.device_put(np.zeros(shape, bool))
         entries[site.name] = DrawnEntries(*nothing, laws[site.name], *ancestral_entries[site.name])
     return entries
+
+
+def prior_draws(graph: Any, key: RandomKey, n: int, x: Any) -> dict[str, Any]:
+    """Returns draws of all variables from their joint prior by name, `[n, ...]` and `[n, N, ...]` of rows."""
+    if n < 1:
+        raise ValueError(f"n={n!r} must be at least one")
+    rows, dtype = graph.inputs(x), jnp.result_type(float)
+    if isinstance(rows, int) and graph.columns:
+        raise ValueError(f"a row has the input {graph.columns[0]!r}; give it by name, {{{graph.columns[0]!r}: ...}}")
+    words = [site.name for site in graph.in_rows if isinstance(site.factor, WordsFactor)]
+    if words:
+        raise TypeError(f"how many {words[0]} a document has is no part of the model, so that it draws none")
+    inputs = {} if isinstance(rows, int) else in_dtype({name: rows.y[name] for name in graph.columns}, dtype)
+    count = rows if isinstance(rows, int) else len(rows.weight)
+    compute = lambda keys: _prior_draws(graph, inputs, keys, count)
+    keys = jax.random.split(key, n)
+    size = memory.bytes_of(jax.eval_shape(compute, keys))
+    memory.demand(size, f"{n:,} draws of {count:,} rows", "ask for fewer draws, or fewer rows")
+    draws = compute(keys)
+    for site in graph.sites:
+        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(draws[site.name])):
+            raise ValueError(
+                f"draws of {site.name!r} are not finite numbers of {dtype}; give it, or what it depends on "
+                f"({', '.join(sorted(site.factor.names)) or 'nothing'}), a prior that is proper and narrower"
+            )
+    return draws
+
+
+@partial(jax.jit, static_argnames="count")
+def _prior_draws(graph: Any, inputs: dict[str, Array], keys: Array, count: int) -> dict[str, Any]:
+    sites, dtype = in_dtype(graph.in_rows, jnp.result_type(float)), jnp.result_type(float)
+    above, first = names_above(sites), jax.tree.map(lambda leaf: leaf[0], inputs)
+    shaped = Environment({site.name: site.kind.zeros(shape_of(site), dtype) for site in graph.shared}, first)
+    for site in sites:
+        if site.name in above:
+            shaped = shaped.having({site.name: site.kind.zeros(shape_of(site, shaped), dtype)})
+    weights = first_weights(jax.random.key(0), sites, graph.networks, shaped)
+    shaped = shaped.having(weights)
+    targets = {site.name: site for site in sites if isinstance(site.factor, Potential)}
+    dispersions = {}
+    for name, site in targets.items():
+        like = site.factor.likelihood.support.zeros(1).astype(dtype)
+        entries = jnp.size(site.factor.outputs.first(shaped)) // site.factor.width
+        dispersions[name] = site.factor.likelihood.init(like if entries == 1 else jnp.broadcast_to(like, (1, entries)))
+    dispersions = {name: part for name, part in dispersions.items() if jax.tree.leaves(part)}
+    shapes = {}
+    for name, site in targets.items():
+        of_site = lambda: site.factor.targets(shaped.having({"likelihood": dispersions}))  # noqa: B023
+        shapes[name] = jax.eval_shape(of_site).shape
+
+    def of_value(site: GraphSite, value: Any) -> Any:
+        if site.name in shapes:
+            return jnp.reshape(value, shapes[site.name])
+        return jnp.argmax(value, axis=-1) if issubclass(site.kind, Categories | States) else value
+
+    def one(key: RandomKey) -> dict[str, Any]:
+        of_theta, of_weights, of_dispersions, of_rows = jax.random.split(key, 4)
+        theta = graph.prior.drawn(of_theta, dtype)
+        own = graph.prior.weights.sample(of_weights, weights) if weights else {}
+        noise = {
+            name: targets[name].factor.likelihood.sample_prior(jax.random.fold_in(of_dispersions, number), part)
+            for number, (name, part) in enumerate(dispersions.items())
+        }
+        statistics = {**graph.values({**theta, **own}), "likelihood": noise}
+        values = jax.vmap(lambda key, inputs: ancestral(graph, statistics, key, inputs=inputs)[0])(
+            row_keys(of_rows, count, 0), inputs
+        )
+        in_rows = {site.name: jax.vmap(partial(of_value, site))(values[site.name]) for site in sites}
+        return {**{site.name: of_value(site, theta[site.name]) for site in graph.shared}, **in_rows}
+
+    return jax.lax.map(one, keys)
 
 
 def law_of(site: GraphSite) -> Likelihood:

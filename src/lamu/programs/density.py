@@ -211,7 +211,7 @@ class LogJoint:
         program: the function.
         plate: the name of the plate of the rows, or None.
         categories: latent categories by name, each with its values.
-        temperature: T of categories that all data share, over the power of the likelihood. They are tempered like θ, and
+        temperature: T of categories that all data share, over the likelihood's power. They are tempered like θ, and
             those of rows are not: summed out is \(T \log \sum_z p(z, \theta, D)^{1/T}\). Densities of entries that
             `obs_mask` imputes are multiplied by it, so that they integrate to one at every temperature.
         used: the sites of unobserved entries that other densities depend on, which are tempered like θ.
