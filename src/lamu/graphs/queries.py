@@ -238,6 +238,11 @@ def _predictive(site: GraphSite, belief: Belief) -> Statistics:
     return site.kind.of(belief.mean) if site.kind in (Probabilities, Chance) else site.kind.under(belief)
 
 
+# The share of categories below which an infinite variance has no part in a deviation: that of an empty component,
+# whose prior is broad, of a mixture with a small concentration.
+_RARE = 1e-3
+
+
 def _moments_of_site(site: Any, environment: Environment, x: Any, observed: Any) -> tuple[Array, Array]:
     """Returns mean and variance of a site given its observed entries, averaged over the category above it."""
     shape = site.shape if site.kind is not Categories else None
@@ -249,8 +254,7 @@ def _moments_of_site(site: Any, environment: Environment, x: Any, observed: Any)
         return mean, jnp.where(endless, jnp.zeros_like(variance), variance) + mean**2, endless.astype(mean.dtype)
 
     mean, second, endless = averaged(moments, site.factor.names, environment)
-    # A share that rounds to zero beside one has no part in the mean either.
-    return mean, jnp.where(endless > jnp.finfo(mean.dtype).eps, jnp.asarray(jnp.inf, second.dtype), second - mean**2)
+    return mean, jnp.where(endless < _RARE, second - mean**2, jnp.asarray(jnp.inf, second.dtype))
 
 
 IDLE_BELOW = 0.01  # nats a row
