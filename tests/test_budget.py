@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (102_132, 74_000),
+    "lines": (102_153, 74_000),
     "files": (370, 330),
-    "lines of code": (50_272, 36_000),
-    "lines of code, core": (33_543, 25_000),
+    "lines of code": (50_285, 36_000),
+    "lines of code, core": (33_552, 25_000),
     "lines of code, graphs": (8_019, 6_000),
-    "lines of code, tables": (8_710, 5_000),
+    "lines of code, tables": (8_714, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.486, 0.5),
     "import lines a line of code": (0.171, 0.15),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -85,11 +86,34 @@ def test_every_kind_of_run_knows_its_length() -> None:
     np.testing.assert_allclose(stream, whole, rtol=1e-12)
 
 
-def test_a_length_that_nobody_knows_is_a_constant_rate() -> None:
-    """Batches come until the iterable ends."""
+class Counted:
+    """A stream without a length, which counts how often it was begun."""
+
+    begun = 0
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        self.begun += 1
+        return iter([(X[:8], Y[:8]), (X[8:], Y[8:])])
+
+
+def test_passes_over_a_stream_are_a_run_of_known_length() -> None:
+    """By its length, else by counting; a rate that needs no length counts nothing."""
     assert Annealed(0.1)(5) == 0.1
-    found = final(sgd(Annealed(0.1)), [(X, Y)], epochs=STEPS, data_size=20)
-    np.testing.assert_array_equal(found, final(sgd(0.1), [(X, Y)], epochs=STEPS, data_size=20))
+    batches = [(X[:8], Y[:8]), (X[8:], Y[8:])]
+    wanted = final(sgd(Annealed(0.1)), batches, steps=STEPS, data_size=20)
+    np.testing.assert_array_equal(final(sgd(Annealed(0.1)), batches, epochs=STEPS // 2, data_size=20), wanted)
+    unknown, constant = Counted(), Counted()
+    np.testing.assert_array_equal(final(sgd(Annealed(0.1)), unknown, epochs=STEPS // 2, data_size=20), wanted)
+    final(sgd(0.1), constant, epochs=STEPS // 2, data_size=20)
+    assert unknown.begun == constant.begun + 1
+
+
+def test_swag_collects_the_last_part_of_passes_over_a_stream() -> None:
+    swag = lamu.algorithms.swag(sgd(0.1), collect=lamu.algorithms.LastPart(0.5, iterates=4))
+    batches = [(X[:8], Y[:8]), (X[8:], Y[8:])]
+    np.testing.assert_array_equal(
+        final(swag, batches, epochs=STEPS // 2, data_size=20), final(swag, batches, steps=STEPS, data_size=20)
+    )
 
 
 def test_a_polynomial_decay_is_robbins_and_monros() -> None:

@@ -95,8 +95,9 @@ def fit(
     Args:
         model: the target: a `lamu.Model` (network, likelihood, prior), a `lamu.LogDensity`, or another target.
         data: `(x, y)`, a mapping with `x`, `y` and, optionally, `weight`, `offset`, `mask`, or a re-iterable of
-            batches. A weight of two equals the row written twice, except in the statistics of batch normalisation,
-            which ignores weights; weights whose sum is far from the number of rows are used as they are, with a warning
+            batches, which is read once more, to count them, where it has no `len` and rates fall over the run. A weight
+            of two equals the row written twice, except in the statistics of batch normalisation, which ignores weights;
+            weights whose sum is far from the number of rows are used as they are, with a warning
             (`lamu.data.UnscaledWeights`).
         algorithm: one of `lamu.algorithms` or `lamu.mcmc`, or one's own.
         epochs: passes over the data; 0 for the posterior of pretrained weights. Where neither epochs nor steps are
@@ -184,7 +185,9 @@ def fit(
             _require_shared(traits, rows)
         rows, validation_rows = set_aside(rows, validation, model, seed)
         validation_rows = validation_rows if validation_rows is None else devices.rows(validation_rows)
-        length = Length.of(traits, rows, batch_size, epochs, steps)
+        length = Length.of(algorithm, rows, batch_size, epochs, steps)
+        if devices.spans_processes:  # whose streams may differ in their batches, and share one rate
+            length = replace(length, total=int(devices.agreed(length.total or 0)) or None)
         require_trained(model, epochs)
         if microbatch_size is not None and not isinstance(model, Model):
             raise ValueError(

@@ -246,6 +246,12 @@ def over(steps: int | None, algorithm: Any, restarts: bool = False) -> Any:
     return jax.tree.map(fill, algorithm, is_leaf=lambda part: isinstance(part, Annealed | WarmRestarts))
 
 
+def has_open_rates(algorithm: Any) -> bool:
+    """Returns whether an annealed rate of an algorithm waits for the length of its run."""
+    parts = jax.tree.leaves(algorithm, is_leaf=lambda part: isinstance(part, Annealed))
+    return any(isinstance(part, Annealed) and part.steps is None for part in parts)
+
+
 def averaging(value: RateLike, name: str) -> Rate:
     r"""Returns the rate of a moving average: \(1 - \beta\) for a decay β; rates are returned unchanged.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator
 
 import jax
@@ -108,6 +109,12 @@ class Stream:
                 end = min(start + size, rows)
                 piece: Batch = jax.tree.map(lambda leaf, a=start, b=end: leaf[a:b], batch)
                 yield piece.padded(size)
+
+    def pass_length(self, counted: bool) -> int | None:
+        """Returns the number of batches of a pass: its length, else counted where that is asked for, else None."""
+        if isinstance(self._source, Stream):
+            return self._source.pass_length(counted)
+        return operator.length_hint(self._source) or (sum(1 for _ in self._source) if counted else None)
 
     def example(self, size: int) -> Batch:
         """Returns the first rows as one batch of at least `size` rows."""

@@ -23,7 +23,7 @@ from lamu.model import Model
 from lamu.networks.multilayer import is_dense
 from lamu.objective import Objective
 from lamu.protocol import Algorithm, Info, Traits
-from lamu.rate import over
+from lamu.rate import has_open_rates, over
 from lamu.running.compiled_steps import (
     one_step,
     order,
@@ -102,16 +102,17 @@ class Rounds:
 class Length:
     """The length of a run."""
 
-    total: int | None  # the largest number of steps; None for a stream of unknown length
+    total: int | None  # the largest number of steps; None for a stream whose batches need not be counted
     rounds: Rounds | None = None  # the rounds of a run over arrays without a given length, else None
     is_pretrained: bool = False  # whether no step is taken, because the weights are pretrained
     passes: int | None = None  # over a stream; None where the number of steps is given
 
     @classmethod
     def of(
-        cls, traits: Traits, rows: Arrays | Stream, batch_size: int, epochs: int | None, steps: int | None
+        cls, algorithm: Algorithm, rows: Arrays | Stream, batch_size: int, epochs: int | None, steps: int | None
     ) -> Length:
         """Returns the length of a run."""
+        traits = algorithm.traits
         if epochs is not None and steps is not None:
             raise ValueError(f"epochs={epochs!r} and steps={steps!r} contradict each other; give one of them")
         if epochs == 0 and traits.length is None:
@@ -125,8 +126,12 @@ class Length:
             if value is not None and not 1 <= value < math.inf:  # NaN is neither
                 raise ValueError(f"{name}={value!r} must be at least 1")
         if not isinstance(rows, Arrays):
+            if steps is not None or traits.length is not None:
+                return cls(traits.length if steps is None else steps)
             passes = 1 if its_own else _UNMEASURED if epochs is None else epochs
-            return cls(steps, passes=None if steps is not None or traits.length is not None else passes)
+            # A pass that only counts is as slow as reading: made where rates that fall over the run need it.
+            batches = rows.pass_length(counted=has_open_rates(algorithm))
+            return cls(batches and passes * batches, passes=passes)
         if not (its_own or given):
             rounds = Rounds.of(traits, rows.count, batch_size)
             return cls(rounds.limit, rounds)
@@ -227,7 +232,7 @@ class Steps:
 
     def _of_stream(self, rows: Stream, length: Length, done: int) -> Iterator[Block]:
         """Yields single steps over batches in their own order, after skipping those done before."""
-        end, last = 0, length.total if self.traits.length is None else self.traits.length
+        end, last = 0, length.total if length.passes is None else None  # passes may differ in their batches
         for number in itertools.count() if length.passes is None else range(length.passes):
             batches = iter(rows)
             batch = next(batches, None)
