@@ -5,7 +5,7 @@ import re
 import pytest
 
 import lamu
-from lamu.cli.listing import cite, entries_of
+from lamu.cli.listing import bibtex_entries, cite
 from tests.for_each import for_each
 
 RECIPES = {**lamu.algorithms.registry(), **lamu.mcmc.registry()}
@@ -15,7 +15,7 @@ WITHOUT_A_PAPER = {"map_estimate"}
 @for_each("name", RECIPES)
 def test_each_algorithm_names_papers_that_have_an_entry(name):
     source = RECIPES[name].source
-    entries = entries_of(source)
+    entries = bibtex_entries(source)
     years = re.findall(r"\b(?:19|20)\d\d\b", source)
     assert len(entries) == len(set(years)) or len(entries) == len(years)
     assert bool(entries) != (name in WITHOUT_A_PAPER)

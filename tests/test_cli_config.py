@@ -14,7 +14,7 @@ import pytest
 
 import lamu as library
 from lamu.cli.learning import plan
-from lamu.folds import fit_folds, fits_of
+from lamu.folds import fit_folds, num_fits
 from tests.command_line import assert_refused
 
 
@@ -108,7 +108,7 @@ def test_the_plan_counts_the_fits_that_are_made(monkeypatch):
     made = []
     monkeypatch.setattr("lamu.folds.fit", lambda *a, **k: made.append(1) or library.fit(*a, **k))
     fit_folds(model, (x, y), library.algorithms.adam(1e-2), folds=2, epochs=1)
-    assert len(made) == fits_of(150, 2, learned=True) == 6
+    assert len(made) == num_fits(150, 2, learned=True) == 6
     assert plan(model, library.algorithms.adam(1e-2), 150, 2, None, 1).startswith("6 fits (2 folds, 3 scales")
     # Five fifths of few rows judge seven temperatures; of many rows one fifth judges these, and the scales with them.
     assert plan(model, library.algorithms.ivon(), 150, 0, None, None).startswith("up to 36 fits (temperatures), the")

@@ -29,7 +29,7 @@ from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal, Normal
 from lamu.running.compiled_steps import keys_of
 from lamu.running.result import Diverged, Fit
-from lamu.running.validation import set_aside_in_turn, validation_nll
+from lamu.running.validation import validation_nll, validation_pairs
 from lamu.scores import Estimate
 
 RANDOM = np.random.default_rng(0)
@@ -333,10 +333,10 @@ def test_of_few_rows_each_fifth_judges_in_turn(monkeypatch: Any, tmp_path: Path)
 def test_as_many_rows_judge_as_are_needed() -> None:
     rows = Arrays.of((np.arange(1000.0)[:, None], np.zeros(1000)))
     for fewest, parts in ((1, 1), (200, 1), (201, 2), (900, 5), (5000, 5)):
-        pairs = set_aside_in_turn(rows, None, MODEL, 0, 0.2, fewest)
+        pairs = validation_pairs(rows, None, MODEL, 0, 0.2, fewest)
         assert [held.count for _, held in pairs] == [200] * parts
     with pytest.raises(ValueError, match="1 row is too few to fit and to validate"):
-        set_aside_in_turn(rows.take(np.arange(1)), None, MODEL, 0, 0.2, 128)
+        validation_pairs(rows.take(np.arange(1)), None, MODEL, 0, 0.2, 128)
 
 
 def test_many_rows_choose_the_scale_with_the_temperature(monkeypatch: Any) -> None:

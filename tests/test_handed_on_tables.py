@@ -20,7 +20,7 @@ from sklearn.base import BaseEstimator
 
 import lamu
 from lamu.cli import learning, main, training, worker
-from lamu.cli.learning import Candidates, Learned, Runs, way_of
+from lamu.cli.learning import Candidates, Learned, Runs, learner_for
 from lamu.cli.request import Request, learning_rows
 from lamu.composition import stacking_weights
 from lamu.data import Encoding
@@ -31,7 +31,7 @@ from lamu.priors import LearnedNormal, Normal
 from lamu.tabular import peers, stacked_fit
 from lamu.tabular.candidates import candidates_for
 from lamu.tabular.training import Path as TrainedPath
-from lamu.tabular.training import order_of
+from lamu.tabular.training import row_order
 from lamu.tabular.truncated import Truncated
 
 RANDOM = np.random.default_rng(0)
@@ -113,7 +113,7 @@ def test_members_learn_from_the_other_folds_and_their_own_judges_them(
         name, folds = call.split()[0], [k for _, k in who[: len(rows.order)]]
         for at, k in enumerate(folds):
             assert set(rows.order[at].ravel().tolist()) == set(range(N)) - set(parts[k].tolist())
-            expected = order_of(np.setdiff1d(np.arange(N), parts[k]), 30, 6, 5 + k)
+            expected = row_order(np.setdiff1d(np.arange(N), parts[k]), 30, 6, 5 + k)
             np.testing.assert_array_equal(rows.order[at], expected)
             assert sorted(set(rows.held[at].tolist())) == judges[k].tolist()
             assert rows.held[at][: len(judges[k])].tolist() == judges[k].tolist()
@@ -374,14 +374,14 @@ def test_a_single_run_is_at_the_temperature_that_rows_chose(asked: float | None,
 
 def test_a_table_is_for_what_says_nothing_that_it_does_not_know() -> None:
     runs = lambda **asked: Runs(Request("t.csv", **asked), MODEL, IVON, "ivon", N, 5, {})
-    way = way_of(runs(folds=4, seed=3), UNITS, "poisson", default=True)
+    way = learner_for(runs(folds=4, seed=3), UNITS, "poisson", default=True)
     assert isinstance(way, Candidates)
     assert (way.folds, way.rows, way.likelihood, way.encoding) == (4, N, "poisson", UNITS)
     for asked in ({"epochs": 3}, {"batch_size": 3}, {"temperature": 0.5}, {"folds": 0}):
-        assert isinstance(way_of(runs(**asked), UNITS, None, default=True), Runs)
-    assert isinstance(way_of(runs(), UNITS, None, default=False), Runs)
+        assert isinstance(learner_for(runs(**asked), UNITS, None, default=True), Runs)
+    assert isinstance(learner_for(runs(), UNITS, None, default=False), Runs)
     beside = Encoding("y", "regression", (), ("a", "b"), beside=(("trials", "n"),))
-    assert isinstance(way_of(runs(), beside, None, default=True), Runs)
+    assert isinstance(learner_for(runs(), beside, None, default=True), Runs)
 
 
 class Way:

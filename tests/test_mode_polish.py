@@ -19,7 +19,7 @@ import lamu
 from lamu import tree
 from lamu.algorithms import adam, conjugate, evidence, laplace, last_layer, newton, von
 from lamu.algorithms.post_hoc.laplace_fit import fit_laplace
-from lamu.algorithms.post_hoc.mode_polish import determined_by_all, noise_factor
+from lamu.algorithms.post_hoc.mode_polish import effective_parameters, noise_factor
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian
 from lamu.networks import MLP, Linear
 from lamu.objective import Objective
@@ -161,7 +161,7 @@ def test_a_noise_that_is_too_small_is_raised_to_where_the_evidence_is_stationary
     np.testing.assert_allclose(np.log(noise_factor(mode, objective) * start), exact, atol=0.002)
     assert noise_factor(mode.scale_noise(objective, 1000.0), objective) == 1.0
     singular = replace(mode, curvature=Dense(jnp.full_like(mode.curvature.matrix, jnp.nan)))
-    assert (noise_factor(singular, objective), determined_by_all(singular, objective)) == (1.0, None)
+    assert (noise_factor(singular, objective), effective_parameters(singular, objective)) == (1.0, None)
 
 
 def test_a_last_layer_is_polished_given_its_features() -> None:

@@ -104,7 +104,7 @@ class Recorder(Predictive):
 
     support = Real()
     mean = variance = aleatoric = epistemic = property(lambda self: self.answer("moments"))
-    deferred, rows_at_once = True, 7
+    deferred, chunk_size = True, 7
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
@@ -154,7 +154,7 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "quantile": lambda pred: pred.quantile(0.3),
     "sample": lambda pred: pred.sample(jax.random.key(1), 5, 11),
     "deferred": lambda pred: pred.deferred,
-    "rows_at_once": lambda pred: pred.rows_at_once,
+    "chunk_size": lambda pred: pred.chunk_size,
     "chunks": lambda pred: next(iter(pred.chunks()))[0],
 }
 

@@ -39,7 +39,7 @@ from lamu.predictives import (
 )
 from lamu.predictives.interface import jackknife, mean_deviations
 from lamu.predictives.linearised import _root
-from lamu.predictives.mixture import all_but_one
+from lamu.predictives.mixture import logsumexp_of_others
 from lamu.predictives.sampled import DrawnOutputs
 from lamu.tree import dimension, ravel
 
@@ -159,7 +159,7 @@ def test_what_is_left_without_a_draw_is_the_predictive_without_it() -> None:
         second, [Weighted.equal((pred, without(other, s))).log_prob(y) for s in range(3)], rtol=1e-12
     )
     # A difference from the whole sum would be minus infinity for the second.
-    np.testing.assert_allclose(all_but_one(jnp.array([0.0, -200.0])), [-200.0, 0.0])
+    np.testing.assert_allclose(logsumexp_of_others(jnp.array([0.0, -200.0])), [-200.0, 0.0])
 
 
 def test_the_jackknife_of_an_average_is_its_standard_error() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import lamu
 from lamu.algorithms.post_hoc.ggn_blocks import batch_curvature
-from lamu.algorithms.post_hoc.ggn_blocks import bytes_of_a_row as bytes_of_a_row_of_curvature
+from lamu.algorithms.post_hoc.ggn_blocks import bytes_per_row as bytes_of_a_row_of_curvature
 from lamu.data import Arrays
 from lamu.data.arrays import _rows, _rows_in_memory
 from lamu.families import Gaussian
@@ -24,7 +24,7 @@ from lamu.objective.curvature.reader.flat_jaxpr import FlatJaxpr
 from lamu.objective.curvature.reader.layers import _moved_by_numpy
 from lamu.operators import Dense, DenseBlocks, Diagonal
 from lamu.predictives.conjugate import ConjugatePredictive
-from lamu.predictives.tangent import bytes_of_a_row as bytes_of_a_row_of_a_prediction
+from lamu.predictives.tangent import bytes_per_row as bytes_of_a_row_of_a_prediction
 from lamu.running.compiled_steps import keys_of
 
 RNG = np.random.default_rng(0)

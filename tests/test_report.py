@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from sklearn.model_selection import KFold
 
-from lamu.cli.predicting import MEANING, columns, estimates, meanings, score_rows
+from lamu.cli.predicting import MEANING, columns, estimates, score_explanations, score_rows
 from lamu.cli.reporting import baselines
 from lamu.convergence import Convergence
 from lamu.data import Encoding
@@ -278,10 +278,12 @@ def test_the_report_says_what_right_probabilities_would_have() -> None:
 def test_few_rows_have_no_calibration_error() -> None:
     rows = {"ece": np.array([[0.9, 1.0]] * 19), "nll": np.ones(19)}
     assert np.isnan(estimates(rows)["ece"].value)
-    assert meanings(rows)["ece"] == "calibration error; 19 rows are too few to judge it"
+    assert score_explanations(rows)["ece"] == "calibration error; 19 rows are too few to judge it"
     rows = {name: np.concatenate([each, each]) for name, each in rows.items()}
     assert estimates(rows)["ece"].value == pytest.approx(0.1)
-    assert meanings(rows)["ece"].startswith("calibration error; lower is better; right probabilities would have 0.0")
+    assert score_explanations(rows)["ece"].startswith(
+        "calibration error; lower is better; right probabilities would have 0.0"
+    )
 
 
 def test_a_default_fit_says_where_its_candidates_stopped() -> None:

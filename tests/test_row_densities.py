@@ -220,7 +220,7 @@ def test_a_weight_that_is_no_number_counts_as_zero_and_is_told() -> None:
 
 def test_missing_entries_of_a_row_have_a_density_where_a_draw_has_none() -> None:
     from lamu.predictives.graph import DrawnRows, DrawnVariable
-    from lamu.predictives.padding import by_programs
+    from lamu.predictives.padding import with_padded_programs
 
     f = np.random.default_rng(0).normal(size=(8, 3, 1, 1))
     f[2, 1] = np.nan
@@ -231,7 +231,7 @@ def test_missing_entries_of_a_row_have_a_density_where_a_draw_has_none() -> None
     y = jnp.zeros((3, 1))
     expected = np.log(np.nansum(np.exp(norm.logpdf(f[..., 0, 0])), axis=0) / 8)
     rows = DrawnRows({"known": y, "y": part})  # the one variable with missing entries needs no name
-    for ask in (part.log_prob, by_programs(part).log_prob, rows.log_prob, lambda y: rows.log_prob({"y": y})):
+    for ask in (part.log_prob, with_padded_programs(part).log_prob, rows.log_prob, lambda y: rows.log_prob({"y": y})):
         with pytest.warns(lamu.scores.UnreliableWeights, match=r"^1 of 8 draws .* at 1 of 3 rows"):
             np.testing.assert_allclose(ask(y), expected, rtol=1e-6)
     assert np.all(np.asarray(rows.cdf(y)["known"]) == 1.0)

@@ -12,7 +12,7 @@ import pytest
 
 import lamu
 from lamu import memory
-from lamu.algorithms.post_hoc.ggn_blocks import batch_curvature, bytes_of_a_row
+from lamu.algorithms.post_hoc.ggn_blocks import batch_curvature, bytes_per_row
 from lamu.data import Batch
 from lamu.likelihoods import Categorical, PerPosition
 from lamu.networks import Trained
@@ -71,6 +71,6 @@ def test_no_array_is_larger_than_what_a_row_is_said_to_take() -> None:
     under, batch, params = objective()
     key = jax.random.key(0)
     run = lambda batch: batch_curvature(Dense, GaussNewton(), under, params, batch, key)[:2]
-    said = bytes_of_a_row(Dense, under, params, X[:1])
+    said = bytes_per_row(Dense, under, params, X[:1])
     assert memory.largest_array(run, batch) <= 6 * said
     assert said < 8 * (POSITIONS * CLASSES) ** 2 / 10

@@ -18,7 +18,7 @@ from lamu.data import UnscaledWeights
 from lamu.data.arrays import repeats, warn_of_scale
 from lamu.likelihoods import Gaussian, Scaled
 from lamu.priors import LearnedNormal, Normal
-from lamu.running.validation import set_aside
+from lamu.running.validation import split_validation
 from lamu.sklearn import BayesianClassifier, BayesianRegressor
 from lamu.sklearn import estimator as estimators
 from lamu.sklearn.estimator import distinct
@@ -151,12 +151,12 @@ def test_rows_that_judge_must_count_something() -> None:
     rows = MODEL.read({"x": X, "y": Y, "weight": np.r_[np.zeros(39), 1e-3]})
     judged = {"x": X[:5], "y": Y[:5], "weight": np.full(5, 1e-3)}
     # At any scale they judge alike, and nothing is said.
-    assert not said(lambda: set_aside(rows, judged, MODEL, 0))
-    assert set_aside(rows, rows.take(np.arange(38, 40)), MODEL, 0)[1].count == 2
+    assert not said(lambda: split_validation(rows, judged, MODEL, 0))
+    assert split_validation(rows, rows.take(np.arange(38, 40)), MODEL, 0)[1].count == 2
     with pytest.raises(ValueError, match="the 39 rows set aside have the weight 0 and cannot validate"):
-        set_aside(rows, rows.take(np.arange(39)), MODEL, 0)
+        split_validation(rows, rows.take(np.arange(39)), MODEL, 0)
     with pytest.raises(ValueError, match="the 8 rows set aside have the weight 0"):
-        set_aside(rows, 0.2, MODEL, 0)
+        split_validation(rows, 0.2, MODEL, 0)
 
 
 # --------------------------------------------------------------------------------------------------------- estimators

@@ -21,7 +21,7 @@ import lamu as library
 from lamu import store
 from lamu.cli import output_dir
 from lamu.cli import output_dir as run_lock
-from lamu.cli.output_dir import Interrupted, RunLock, draft, holder_of, unfinished
+from lamu.cli.output_dir import Interrupted, RunLock, draft, lock_holder, unfinished
 from lamu.protocol import Traits
 from lamu.running import Best, Checkpoints, History, Unsaved
 from lamu.running.history import DrawsOnDisk
@@ -341,16 +341,16 @@ def test_a_lock_of_a_process_that_ended_is_stale(
     lock = RunLock(tmp_path)
     path = tmp_path / run_lock.NAME
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    assert (holder_of(tmp_path) is not None) == alive
+    assert (lock_holder(tmp_path) is not None) == alive
     lock.release()
-    assert holder_of(tmp_path) is None
+    assert lock_holder(tmp_path) is None
 
 
 def test_where_the_system_has_locks_it_is_believed(tmp_path: Path) -> None:
     lock = RunLock(tmp_path)
     path = tmp_path / run_lock.NAME
     path.write_text(json.dumps({**json.loads(path.read_text()), "process": 2**22 + 1}))
-    assert holder_of(tmp_path) is not None
+    assert lock_holder(tmp_path) is not None
     lock.release()
     path.write_text(json.dumps({"process": 1, "host": "elsewhere", "since": 0.0}))
-    assert holder_of(tmp_path) is None
+    assert lock_holder(tmp_path) is None

@@ -32,12 +32,12 @@ from lamu.tabular.candidates import (
     NETWORKS,
     Candidate,
     candidates_for,
-    going_on,
+    candidates_to_continue,
     sharpened,
 )
-from lamu.tabular.stacked_fit import _Table, plan_of
+from lamu.tabular.stacked_fit import _Table, describe_fits
 from lamu.tabular.temperature import logit_factor, noise_factor
-from lamu.tabular.training import FoldRows, Members, Path, _Length, _optimiser, order_of, rows_padded, train
+from lamu.tabular.training import FoldRows, Members, Path, _Length, _optimiser, row_order, rows_padded, train
 from lamu.tabular.truncated import Truncated, untruncated_weight
 
 RANDOM = np.random.default_rng(0)
@@ -201,7 +201,7 @@ def test_a_linear_path_beside_other_parts_says_no_more_of_many_columns_than_of_f
 
 def test_order_takes_every_row_once_before_any_twice_and_none_that_is_held():
     rows = np.arange(0, 40, 2)
-    order = order_of(rows, steps=10, batch=4, seed=1)
+    order = row_order(rows, steps=10, batch=4, seed=1)
     assert sorted(order[:5].ravel().tolist()) == rows.tolist() == sorted(order[5:].ravel().tolist())
     assert rows_padded(8) == 8
     assert rows_padded(1001) == rows_padded(1024) == 1024
@@ -334,10 +334,12 @@ def test_candidates_do_not_learn_from_each_other():
 @pytest.mark.stress
 def test_the_plan_is_what_is_fitted():
     found = lamu.fit_table(X, np.arange(60.0), lamu.likelihoods.Gaussian(), folds=2, steps=15)
-    plan = plan_of(lamu.likelihoods.Gaussian(), 300, folds=2)
+    plan = describe_fits(lamu.likelihoods.Gaussian(), 300, folds=2)
     assert plan.startswith(f"{2 * len(found.nll)} fits at most of 990 steps each: 6 linear, additive and kernel models")
     # A noise that may depend on the row is nothing of other targets.
-    assert plan_of(lamu.likelihoods.Bernoulli(), 300, folds=2).startswith("14 fits at most of 990 steps each: 4 linear")
+    assert describe_fits(lamu.likelihoods.Bernoulli(), 300, folds=2).startswith(
+        "14 fits at most of 990 steps each: 4 linear"
+    )
 
 
 @pytest.mark.stress
@@ -538,7 +540,7 @@ def test_costly_candidates_go_on_where_the_first_fold_needs_them():
     cheap = random.normal(-1.0, 0.5, (rows, 2))
     better, same, none = cheap[:, 0] + 0.2, cheap[:, 0] + random.normal(0.0, 0.01, rows) - 0.01, cheap[:, 1] - 3.0
     together = lambda *costly: np.column_stack([cheap, *costly])
-    choice = lambda densities, counts=None: going_on(
+    choice = lambda densities, counts=None: candidates_to_continue(
         densities, range(2, densities.shape[1]), np.ones(len(densities)) if counts is None else counts, 1.0
     )
     assert choice(together(same, none)) == []

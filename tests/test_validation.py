@@ -16,7 +16,7 @@ from lamu.data import Arrays
 from lamu.priors import Normal
 from lamu.running.conclusion import warn_worse_than_mean
 from lamu.running.result import Fit
-from lamu.running.validation import Best, set_aside, validation_nll
+from lamu.running.validation import Best, split_validation, validation_nll
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 3))
@@ -29,12 +29,12 @@ WILD = lamu.Model(lamu.networks.MLP((40,)), lamu.likelihoods.Gaussian(), Normal(
 
 def test_a_share_is_set_aside_by_the_seed_and_never_learned_from() -> None:
     rows = Arrays.of((X, np.arange(60.0)))
-    kept, held = set_aside(rows, 0.2, LINEAR, seed=1)
+    kept, held = split_validation(rows, 0.2, LINEAR, seed=1)
     assert held is not None
     assert (kept.count, held.count) == (48, 12)
     np.testing.assert_array_equal(np.sort(np.concatenate([kept.y, held.y])), np.arange(60.0))
     np.testing.assert_array_equal(np.asarray(held.x), X[np.asarray(held.y, int)])
-    again, other = (set_aside(rows, 0.2, LINEAR, seed=seed)[1] for seed in (1, 2))
+    again, other = (split_validation(rows, 0.2, LINEAR, seed=seed)[1] for seed in (1, 2))
     assert again is not None
     assert other is not None
     np.testing.assert_array_equal(again.y, held.y)
@@ -43,11 +43,11 @@ def test_a_share_is_set_aside_by_the_seed_and_never_learned_from() -> None:
 
 def test_classes_keep_their_shares_where_they_can() -> None:
     labels = np.repeat([0, 1], [50, 10]).astype(np.int32)
-    _, held = set_aside(Arrays.of((X, labels)), 0.2, COIN, seed=0)
+    _, held = split_validation(Arrays.of((X, labels)), 0.2, COIN, seed=0)
     assert held is not None
     assert np.bincount(np.asarray(held.y)).tolist() == [10, 2]
     labels[0] = 7  # a class of one row
-    _, held = set_aside(Arrays.of((X, labels)), 0.2, DIE, seed=0)
+    _, held = split_validation(Arrays.of((X, labels)), 0.2, DIE, seed=0)
     assert held is not None
     assert held.count == 12
 
@@ -74,7 +74,7 @@ def test_the_posterior_is_that_of_the_best_state() -> None:
     fit = lamu.fit(WILD, (X, Y), lamu.algorithms.adam(0.1), epochs=60, batch_size=16, validation=0.3)
     nll = fit.history["validation_nll"]
     assert nll[-1] > nll.min() + 0.1  # it overfits, and the end is not the best
-    _, held = set_aside(Arrays.of((X, Y)), 0.3, LINEAR, seed=0)
+    _, held = split_validation(Arrays.of((X, Y)), 0.3, LINEAR, seed=0)
     assert held is not None
     found = lamu.scores.nll(fit.posterior.predict(np.asarray(held.x)), np.asarray(held.y))
     np.testing.assert_allclose(found, nll.min(), rtol=1e-8)
@@ -135,7 +135,7 @@ def ensemble(of: Any) -> Any:
 def test_best_keeps_the_first_of_equals_and_counts_passes() -> None:
     best = Best(stop=2)
     for passes, nll in ((1, 0.5), (2, 0.5), (3, float("nan"))):
-        best.see({"w": passes}, nll, passes)
+        best.update({"w": passes}, nll, passes)
     assert best.state == {"w": 1}
     assert not best.enough(2, {})
     assert best.enough(3, {})
@@ -144,7 +144,7 @@ def test_best_keeps_the_first_of_equals_and_counts_passes() -> None:
 def test_a_first_validation_of_nan_is_no_best_one() -> None:
     best = Best(stop=2)
     for passes, nll in ((1, float("nan")), (2, 0.5), (3, 0.7)):
-        best.see({"w": passes}, nll, passes)
+        best.update({"w": passes}, nll, passes)
     assert best.state == {"w": 2}
 
 
@@ -178,7 +178,7 @@ def test_a_sampler_reports_the_rows_set_aside_and_chooses_nothing():
     sampler = lamu.mcmc.hmc(chains=2, warmup=60, draws=60)
     rows = {"x": x, "y": y, "weight": np.linspace(0.5, 1.5, len(y))}
     fit = lamu.fit(model, rows, sampler, validation=0.25)
-    learned, held = set_aside(lamu.data.Arrays.of(rows), 0.25, LINEAR, 0)
+    learned, held = split_validation(lamu.data.Arrays.of(rows), 0.25, LINEAR, 0)
     alone = lamu.fit(model, learned, sampler)
     for one, other in zip(
         jax.tree.leaves(fit.posterior.samples), jax.tree.leaves(alone.posterior.samples), strict=True

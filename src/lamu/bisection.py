@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from lamu.typing import Array
 
-__all__ = ["Ends", "bisect", "bisect_closely", "doubled", "halved", "last_within", "narrowed", "search"]
+__all__ = ["Ends", "bisect", "bisect_closely", "bisected", "doubled", "halved", "last_within", "search"]
 
 Ends = tuple[Array, Array]
 
@@ -19,7 +19,7 @@ _FAR = 2.0**12
 
 def bisect(is_below: Callable[[Array], Array], ends: Ends, steps: int) -> Array:
     """Returns the point between two ends at which a monotone predicate turns from true to false, elementwise."""
-    lower, upper = narrowed(is_below, ends, steps)
+    lower, upper = bisected(is_below, ends, steps)
     return (lower + upper) / 2
 
 
@@ -36,7 +36,7 @@ def bisect_closely(is_below: Callable[[Array], Array], ends: Ends, most: int) ->
     return (lower + upper) / 2
 
 
-def narrowed(is_below: Callable[[Array], Array], ends: Ends, steps: int) -> Ends:
+def bisected(is_below: Callable[[Array], Array], ends: Ends, steps: int) -> Ends:
     """Returns the ends after so many steps of the bisection."""
     return jax.lax.fori_loop(0, steps, lambda _, ends: halved(is_below, ends), ends)
 

@@ -46,12 +46,12 @@ from lamu.typing import Array, Data, Options, Params
 __all__ = [
     "FoldedFit",
     "constant_of",
+    "default_length",
     "epochs_of",
     "fit_folds",
-    "fits_of",
     "folds_for",
     "folds_of",
-    "length_of_members",
+    "num_fits",
 ]
 
 # Defaults for the training of members. None of these was tuned.
@@ -150,7 +150,7 @@ def fit_folds(
     if algorithm is None:
         algorithm = adam(Annealed(_RATE))
         if options.get("epochs") is None and options.get("steps") is None:
-            options = {**length_of_members(rows.count, max(folds, 2)), **options}
+            options = {**default_length(rows.count, max(folds, 2)), **options}
     if folds < 2 or folds > rows.count:
         raise ValueError(f"folds={folds!r} cannot be made of {rows.count} rows; give a number from 2 to the rows")
     parts = folds_of(np.asarray(value_of(rows.y)), folds, seed, stratify=model.has_classes)
@@ -169,7 +169,7 @@ def fit_folds(
         posterior = member_fit.posterior
         return replace(member_fit, posterior=replace(posterior, model=replace(posterior.model, start=start)))
 
-    runs = fits_of(rows.count, folds, isinstance(model.prior, LearnedNormal))
+    runs = num_fits(rows.count, folds, isinstance(model.prior, LearnedNormal))
     with SeveralRuns(runs, options.get("progress"), "folds", at_most=options.get("stop") is not None):
         chosen, scales = _chosen(begun, parts, member, np.asarray(rows.weight, float))
         fits = chosen or [member(begun, k) for k in range(folds)]
@@ -191,7 +191,7 @@ def folds_for(rows: int) -> int:
     return max(2, min(_FOLDS, rows // 2))
 
 
-def fits_of(rows: int, folds: int, learned: bool) -> int:
+def num_fits(rows: int, folds: int, learned: bool) -> int:
     """Returns the number of fits that `fit_folds` makes.
 
     Args:
@@ -200,17 +200,17 @@ def fits_of(rows: int, folds: int, learned: bool) -> int:
         learned: whether the scale of the prior is chosen.
 
     Examples:
-        >>> from lamu.folds import fits_of
-        >>> fits_of(100, 5, learned=True), fits_of(100, 5, learned=False), fits_of(10_000, 5, learned=True)
+        >>> from lamu.folds import num_fits
+        >>> num_fits(100, 5, learned=True), num_fits(100, 5, learned=False), num_fits(10_000, 5, learned=True)
         (15, 5, 7)
     """
     if not learned:
         return folds
-    judging = _judging(-(-rows // folds), folds)
+    judging = _num_comparing_folds(-(-rows // folds), folds)
     return len(_WIDTHS) * judging + folds - judging
 
 
-def length_of_members(rows: int, folds: int) -> Options:
+def default_length(rows: int, folds: int) -> Options:
     """Returns the default length of the members' runs, as options of `lamu.fit`.
 
     Args:
@@ -218,8 +218,8 @@ def length_of_members(rows: int, folds: int) -> Options:
         folds: K.
 
     Examples:
-        >>> from lamu.folds import length_of_members
-        >>> length_of_members(1000, folds=5)
+        >>> from lamu.folds import default_length
+        >>> default_length(1000, folds=5)
         {'batch_size': 64, 'epochs': 231, 'stop': 46}
     """
     epochs = epochs_of(rows * (1 - 1 / folds))
@@ -247,7 +247,7 @@ def _chosen(
     prior = model.prior
     if not isinstance(prior, LearnedNormal):
         return [], {}
-    folds = _judging(len(parts[0]), len(parts))
+    folds = _num_comparing_folds(len(parts[0]), len(parts))
     counts = [weight[part].sum() for part in parts[:folds]]
     fits: dict[float, list[Fit]] = {}
 
@@ -262,7 +262,7 @@ def _chosen(
     return [*fits[choice.best], *of_folds(choice.best, range(folds, len(parts)))], choice.losses
 
 
-def _judging(rows_of_fold: int, folds: int) -> int:
+def _num_comparing_folds(rows_of_fold: int, folds: int) -> int:
     """Returns the number of folds that compare the scales: one with enough rows, or all."""
     return 1 if rows_of_fold >= _ENOUGH_ROWS else folds
 

@@ -49,7 +49,14 @@ from lamu.running.progress import Interruption, Progress
 from lamu.running.result import Diverged, Fit
 from lamu.running.resume import Resumption
 from lamu.running.schedule import Block, Length, Steps
-from lamu.running.validation import Best, posterior_nll, room_for, set_aside, training_rows, validation_nll
+from lamu.running.validation import (
+    Best,
+    bytes_in_memory,
+    posterior_nll,
+    split_validation,
+    training_rows,
+    validation_nll,
+)
 from lamu.sizes import whole
 from lamu.target import Target, require_target
 from lamu.typing import Data, Number, State
@@ -173,7 +180,7 @@ def fit(
     with all_digits(), devices.guarded():
         seed, model, traits = whole_seed(seed), model.named(data), algorithm.traits
         with memory.within(max_memory):
-            from_file = room_for(data, validation)
+            from_file = bytes_in_memory(data, validation)
             rows = devices.rows(training_rows(model, data))
         _require_several(callbacks)
         batch_size = _whole("batch_size", batch_size)
@@ -183,11 +190,11 @@ def fit(
         _require_sense(traits, batch_size, validation, stop, checkpoint, resume)
         if devices.spans_processes:
             _require_shared(traits, rows)
-        rows, validation_rows = set_aside(rows, validation, model, seed)
+        rows, validation_rows = split_validation(rows, validation, model, seed)
         validation_rows = validation_rows if validation_rows is None else devices.rows(validation_rows)
         length = Length.of(algorithm, rows, batch_size, epochs, steps)
         if devices.spans_processes:  # whose streams may differ in their batches, and share one rate
-            length = replace(length, total=int(devices.agreed(length.total or 0)) or None)
+            length = replace(length, total=int(devices.agree(length.total or 0)) or None)
         require_trained(model, epochs)
         if microbatch_size is not None and not isinstance(model, Model):
             raise ValueError(
@@ -335,7 +342,7 @@ class Run:
             objective, state = self.conclusion.objective, self.devices.gather(state)
         nll = validation_nll(self.handle, key, state, objective, self.judge)
         self.history.validated(float(self.devices.agree(nll)))
-        self.best.see(self.state, self.history.last["validation_nll"], block.passes)
+        self.best.update(self.state, self.history.last["validation_nll"], block.passes)
         self.best.stopped = self.best.enough(block.passes, self.history.columns)
 
     def _end_of_round(self) -> Posterior | None:

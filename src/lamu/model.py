@@ -21,7 +21,7 @@ from lamu import memory
 from lamu.compile_once import require_untraced
 from lamu.data.arrays import Arrays, refuse_infinite, refuse_unread
 from lamu.data.batch import Batch, with_offset
-from lamu.data.naming import aligned, by_name, inputs_of, names_of
+from lamu.data.naming import aligned, by_name, column_names, inputs_of
 from lamu.data.precision import blocks, moments, refuse_lost, unscaled
 from lamu.data.stream import Stream, read
 from lamu.dtype_policy import of_rows
@@ -143,7 +143,7 @@ class Model(Target):
             15.0
         """
         require_untraced("model.standardised")
-        x, names = by_name(x, self.columns), self.columns or names_of(x)
+        x, names = by_name(x, self.columns), self.columns or column_names(x)
         for name, part in (("x", x), ("y", y)):
             refuse_unread(name, part)
         x, y = (part if isinstance(part, jax.Array) else np.asarray(part) for part in (x, y))
@@ -323,7 +323,7 @@ class Model(Target):
         inputs = inputs_of(data)
         if inputs is None and isinstance(data, Iterable) and not isinstance(data, Iterator | Mapping | Stream):
             inputs = inputs_of(next(iter(data), None))  # the first of several batches
-        names = names_of(inputs)
+        names = column_names(inputs)
         return self if names is None else replace(self, columns=names)
 
     def inputs(self, x: Inputs) -> Rows:

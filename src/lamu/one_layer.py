@@ -17,7 +17,7 @@ from lamu.algorithms.closed_form.linear_regression import linear_posterior
 from lamu.algorithms.optimisers import map_estimate
 from lamu.algorithms.post_hoc.laplace import laplace
 from lamu.data.arrays import warn_of_scale
-from lamu.data.naming import by_name, names_of
+from lamu.data.naming import by_name, column_names
 from lamu.data.wording import nearest
 from lamu.likelihoods import Gaussian, Likelihood, Ordinal, Scaled
 from lamu.likelihoods.table import LIKELIHOODS, OTHER_NAMES
@@ -205,7 +205,7 @@ def _is_learned(likelihood: Likelihood) -> bool:
 
 def _numbers(x: Inputs) -> Any:
     """Returns inputs with the Booleans of a frame as numbers; refuses columns that are not numbers."""
-    names = names_of(x)
+    names = column_names(x)
     if names is None:
         if np.ndim(x) != 2:
             raise ValueError(f"x has the shape {np.shape(x)}; give [rows, columns], a single one as x[:, None]")

@@ -28,7 +28,7 @@ from lamu.networks.multilayer import is_dense
 from lamu.objective import Objective
 from lamu.predictives import Predictive, PredictiveRule, Sampled
 from lamu.predictives.lazy import predictive
-from lamu.predictives.padding import Opened, opened
+from lamu.predictives.padding import Opened, preparation
 from lamu.record import declared, decode, encode, measured, record
 from lamu.target import Target
 from lamu.typing import Belief, DTypeLike, Inputs, Number, Params, RandomKey, State
@@ -180,7 +180,7 @@ class Posterior:
         if question in cache:
             return cache[question]
         prepared = self.rule.prepare(self.model, self.belief, self.network_state, samples, self._again())
-        ready = opened(prepared)
+        ready = preparation(prepared)
         if ready is not None and memory.bytes_of(ready.leaves) <= memory.budget():
             cache.clear()  # only the latest is cached
             cache[question] = ready

@@ -39,7 +39,7 @@ from lamu.running.checkpoints import of_part
 from lamu.running.progress import SeveralRuns
 from lamu.running.result import Diverged, Fit
 from lamu.running.schedule import Rounds
-from lamu.running.validation import paired, row_losses, set_aside_in_turn, training_rows
+from lamu.running.validation import mean_and_margin, row_losses, training_rows, validation_pairs
 from lamu.target import require_target
 from lamu.typing import Data, Inputs, Options
 
@@ -104,7 +104,7 @@ class _Runs:
         model = self.model.named(self.data)
         with memory.within(self.options.get("max_memory")):
             rows = training_rows(model, self.data, stacklevel=6)
-        return replace(self, model=model, data=rows), set_aside_in_turn(
+        return replace(self, model=model, data=rows), validation_pairs(
             rows, self.validation, model, self.seed, share, fewest
         )
 
@@ -432,7 +432,7 @@ class _Judges:
         return best
 
     def _as_good(self, candidate: Candidate, best: Candidate) -> bool:
-        mean, nothing = paired(self.rows[candidate] - self.rows[best], self.weight)
+        mean, nothing = mean_and_margin(self.rows[candidate] - self.rows[best], self.weight)
         return mean <= nothing
 
     def model_of(self, candidate: Candidate) -> Model:

@@ -20,10 +20,10 @@ from lamu.scores.proper_scores import row_counts, target
 from lamu.supports import Support
 from lamu.typing import Array, Number, Prediction, RandomKey, Targets
 
-__all__ = ["Temperature", "TemperedClasses", "Widened", "stretches", "temperature_scaling"]
+__all__ = ["Temperature", "TemperedClasses", "Widened", "may_be_stretched", "temperature_scaling"]
 
 
-def stretches(support: Support) -> bool:
+def may_be_stretched(support: Support) -> bool:
     """Returns whether targets may be any real number, so that stretched values are valid."""
     ends = math.isfinite(support.lower), math.isfinite(support.upper)
     return support.ordered and not (support.has_classes or support.discrete or any(ends))
@@ -152,7 +152,7 @@ class Widened(RescaledPredictive):
     factor: Number
 
     def __post_init__(self) -> None:
-        if not stretches(self.base.support):
+        if not may_be_stretched(self.base.support):
             raise ValueError(
                 "a temperature stretches predictions of real numbers, and targets that are "
                 f"{self.base.support.values} would leave their support; use conformal(pred, y) for intervals, or a "

@@ -7,7 +7,7 @@ import numpy as np
 from lamu.cli.recipes import is_outside, likelihood_of, required_parts
 from lamu.data import Encoding
 from lamu.data.wording import nearest
-from lamu.folds import folds_for, length_of_members
+from lamu.folds import default_length, folds_for
 from lamu.likelihoods import Likelihood, RightCensored
 from lamu.likelihoods.table import LIKELIHOODS, OTHER_NAMES
 from lamu.model import Model
@@ -67,7 +67,7 @@ def budget(algorithm: Algorithm, rows: int, folds: int = 0) -> Options:
         return {"batch_size": _BATCH}
     if not folds:
         return {"batch_size": _BATCH, "validation": _VALIDATION}
-    return length_of_members(rows, folds)
+    return default_length(rows, folds)
 
 
 def model_for(

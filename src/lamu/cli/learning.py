@@ -13,7 +13,7 @@ from lamu.cli.defaults import likelihood_for
 from lamu.cli.request import Request
 from lamu.data import Encoding
 from lamu.evidence_choice import compare_likelihoods
-from lamu.folds import fit_folds, fits_of, folds_for
+from lamu.folds import fit_folds, folds_for, num_fits
 from lamu.model import Model
 from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal
@@ -21,12 +21,22 @@ from lamu.protocol import Algorithm
 from lamu.scores import nll
 from lamu.scores.calibration import estimate
 from lamu.tabular import fit_table
-from lamu.tabular.stacked_fit import plan_of
+from lamu.tabular.stacked_fit import describe_fits
 from lamu.tabular.truncated import Truncated
 from lamu.typing import Inputs, Options, Targets
 from lamu.validation_choice import fit_prior_scale, fit_temperature, most_fits
 
-__all__ = ["Candidates", "Learned", "LikelihoodChoice", "Runs", "candidates", "choose", "plan", "told_beside", "way_of"]
+__all__ = [
+    "Candidates",
+    "Learned",
+    "LikelihoodChoice",
+    "Runs",
+    "candidates",
+    "choose",
+    "learner_for",
+    "plan",
+    "told_beside",
+]
 
 
 _GIVEN = {
@@ -42,7 +52,7 @@ def plan(
     learned, traits = isinstance(model.prior, LearnedNormal), algorithm.traits
     length = f", each of {epochs} epochs at most" if epochs is not None and traits.length is None else ""
     if folds:
-        count = fits_of(rows, folds, learned)
+        count = num_fits(rows, folds, learned)
         hint = f"; {_GIVEN['scales of the prior']} gives it" if learned else ""
         return f"{count} fits ({folds} folds{', 3 scales of the prior' if learned else ''}){length}{hint}"
     temperatures, scales = most_fits(model, algorithm, rows, temperature)
@@ -225,10 +235,10 @@ class Candidates:
     @property
     def plan(self) -> str:
         """Returns the sentence that is printed before the fit."""
-        return plan_of(likelihood_for(self.encoding, self.likelihood), self.rows, self.folds)
+        return describe_fits(likelihood_for(self.encoding, self.likelihood), self.rows, self.folds)
 
     @property
-    def ran(self) -> str:
+    def method_name(self) -> str:
         """Returns the name of the method, printed after the fit."""
         return "candidates over folds"
 
@@ -283,7 +293,7 @@ class Runs:
         )
 
     @property
-    def ran(self) -> str:
+    def method_name(self) -> str:
         """Returns the name of the method, printed after the fit."""
         return f"{self.name} over {self.folds} folds" if self.folds else self.name
 
@@ -304,7 +314,7 @@ class Runs:
         return _of_runs(tempered, (tempered.fit,), float(tempered.posterior.temperature), tempered.temperatures)
 
 
-def way_of(runs: Runs, encoding: Encoding, likelihood: str | None, default: bool) -> Candidates | Runs:
+def learner_for(runs: Runs, encoding: Encoding, likelihood: str | None, default: bool) -> Candidates | Runs:
     """Returns the way of learning for a request."""
     # The candidates are fitted if the request has no option that they do not support: no algorithm, setting, length,
     # batch or temperature, and no trials or censored rows.

@@ -16,7 +16,7 @@ from lamu.cli.versions import package_versions, version
 from lamu.compiled_programs import CACHE, compiled_folder, keep_compiled
 from lamu.protocol import Recipe
 
-__all__ = ["cite", "doctor", "entries_of", "findings", "list_algorithms", "show_algorithm", "verify"]
+__all__ = ["bibtex_entries", "cite", "doctor", "findings", "list_algorithms", "show_algorithm", "verify"]
 
 
 _PAPER = re.compile(r"([^\W\d_][^;\d]*?)\s(?:et al\. )?(\d{4})")
@@ -26,10 +26,10 @@ RULE = "Khan & Rue 2021"
 def cite(name: str | None = None) -> None:
     """Prints the BibTeX entries of an algorithm's papers, and of the Bayesian learning rule."""
     source = RULE if name is None else f"{find(name).source}; {RULE}"
-    print("\n\n".join(entries_of(source).values()))
+    print("\n\n".join(bibtex_entries(source).values()))
 
 
-def entries_of(source: str) -> dict[str, str]:
+def bibtex_entries(source: str) -> dict[str, str]:
     """Returns the BibTeX entries of a source by key, in its order."""
     # `source`: papers as authors and year, for instance "Zhang et al. 2018, section 3.3; Khan & Rue 2021".
     text = files("lamu").joinpath("references.bib").read_text(encoding="utf-8")

@@ -31,10 +31,10 @@ __all__ = [
     "RunLock",
     "altered",
     "draft",
-    "holder_of",
     "keep_posterior",
     "learned",
     "load_posterior",
+    "lock_holder",
     "read_config",
     "refuse_existing",
     "refuse_unwritable",
@@ -73,7 +73,7 @@ class RunLock:
             self._file.close()
 
 
-def holder_of(folder: Path) -> str | None:
+def lock_holder(folder: Path) -> str | None:
     """Returns a description of the living process that holds the lock on a folder; None if there is none."""
     # A process of this machine that has ended holds none, nor does a later one with the same number. A process of
     # another machine cannot be checked unless the file system reports it; it counts as alive.
@@ -292,7 +292,7 @@ def _lock_new_folder(place: Path, out: Path, asked: Document) -> RunLock:
 
 
 def _refuse_held(place: Path, out: Path) -> None:
-    holder = holder_of(place)
+    holder = lock_holder(place)
     if holder is not None:
         raise ValueError(
             f"another run writes {str(out)!r}: {holder}; wait until it ends, or choose another --out (neither --resume "

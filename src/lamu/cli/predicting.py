@@ -32,9 +32,9 @@ __all__ = [
     "columns",
     "estimates",
     "known_rows",
-    "meanings",
     "predict",
     "predicted",
+    "score_explanations",
     "score_rows",
 ]
 
@@ -126,7 +126,7 @@ def estimates(rows: Mapping[str, np.ndarray], weight: np.ndarray | None = None) 
     return scores
 
 
-def meanings(rows: Mapping[str, np.ndarray], weight: np.ndarray | None = None) -> dict[str, str]:
+def score_explanations(rows: Mapping[str, np.ndarray], weight: np.ndarray | None = None) -> dict[str, str]:
     """Returns how to read each score; the calibration error together with its value under correct probabilities."""
     readings = {name: MEANING[name] for name in rows}
     if "ece" in rows:
@@ -204,7 +204,7 @@ def predict(
         if rows > MOST_ROWS:
             show_line("--out FILE.csv writes all of them, --json prints them")
     if scores:
-        show_scores(f"{rows:,} rows", scores, meanings(row_scores, weight))
+        show_scores(f"{rows:,} rows", scores, score_explanations(row_scores, weight))
     if out is not None:
         show_line(f"{rows:,} predictions written to {out}")
 

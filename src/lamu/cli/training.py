@@ -21,9 +21,9 @@ from jax import monitoring
 
 from lamu import plots, store
 from lamu.cli.defaults import default_algorithm, default_folds, default_settings, model_for
-from lamu.cli.learning import Runs, way_of
+from lamu.cli.learning import Runs, learner_for
 from lamu.cli.output_dir import FORMAT, draft, keep_posterior, unfinished
-from lamu.cli.predicting import columns, estimates, known_rows, meanings, predicted, score_rows
+from lamu.cli.predicting import columns, estimates, known_rows, predicted, score_explanations, score_rows
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
 from lamu.cli.recipes import build, find, parse
 from lamu.cli.reporting import NAME, baselines, report_of_fit
@@ -104,7 +104,7 @@ def train(
         model, needed = model_for(encoding, x, y, chosen_likelihood.name, algorithm, request.prior_scale, weight)
         loop = request.loop(learner, len(x), folds)
         runs = Runs(request, model, learner, recipe.name, len(x), folds, loop)
-        way = way_of(runs, encoding, chosen_likelihood.name, default=algorithm is None and not settings)
+        way = learner_for(runs, encoding, chosen_likelihood.name, default=algorithm is None and not settings)
         calibrated = len(model.likelihood.support.scores) > 1  # angles have neither intervals nor sets
         report = report and calibrated and not encoding.of_target  # its baselines support neither trials nor censoring
         baseline_scores = None
@@ -160,7 +160,8 @@ def train(
         precision, samples = _precision(posterior), request.samples or _default_samples(posterior)
         if not as_json:  # before the figures, which take seconds
             show_line(
-                f"{way.ran} on {request.data}: {_described(encoding)}; {len(train_rows)} rows fitted in {seconds:.1f} s"
+                f"{way.method_name} on {request.data}: {_described(encoding)}; "
+                f"{len(train_rows)} rows fitted in {seconds:.1f} s"
             )
             if learned.told is not None:
                 show_line(learned.told)
@@ -172,7 +173,7 @@ def train(
                 show_line(f"temperature {learned.temperature:g}, {chosen_by}")
             if convergence is not None:
                 show_line("converged" if convergence.converged else f"not converged: {convergence.complaint}")
-            show_scores(f"{len(test_rows)} test rows", scores, meanings(row_scores, counts_of_test))
+            show_scores(f"{len(test_rows)} test rows", scores, score_explanations(row_scores, counts_of_test))
             if bound is not None:
                 show_line(f"elbo {metrics['elbo']:,.1f} ± {bound.error:.1g} nats, of the {len(x):,} rows learned from")
             if noise > 0.0:

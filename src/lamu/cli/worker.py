@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lamu.cli.defaults import DEFAULT, budget, default_algorithm, default_folds, default_settings, model_for
-from lamu.cli.learning import Runs, candidates, way_of
+from lamu.cli.learning import Runs, candidates, learner_for
 from lamu.cli.predicting import estimates, predicted, score_rows
 from lamu.cli.printing import dump
 from lamu.cli.recipes import build, find, parse
@@ -86,7 +86,7 @@ def fit_and_score(
         if keep is not None and isinstance(model.prior, LearnedNormal):
             model = replace(model, prior=model.prior.at(model.prior.start))
         runs = Runs(request, model, learner, algorithm, len(x), folds, loop)
-        way = way_of(runs, table.encoding, likelihood, default=algorithm == DEFAULT)
+        way = learner_for(runs, table.encoding, likelihood, default=algorithm == DEFAULT)
         learned = way.learn(learned_from, seed, {})
         seconds = time.perf_counter() - start
         pred = predicted(learned.posterior, table, test, **request.prediction())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lamu.data.precision import crowded_from
+from lamu.data.precision import first_indistinguishable
 from lamu.data.sources import Source
 from lamu.data.wording import DataError, at, quoted
 from lamu.data.written_numbers import is_code, written
@@ -90,7 +90,7 @@ def kind(values: pd.Series) -> str:
 def numbers(values: pd.Series) -> np.ndarray:
     """Returns a column of numbers as float64, NaN for missing values."""
     if getattr(values.dtype, "kind", "") in "iu":
-        origin = crowded_from(values.dropna().to_numpy())
+        origin = first_indistinguishable(values.dropna().to_numpy())
         if origin is not None:
             raise DataError(
                 f"the column {values.name!r} has whole numbers from {origin} on that differ by less than float64 "

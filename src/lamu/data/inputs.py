@@ -78,7 +78,9 @@ def features_to_predict(source: Source, columns: Sequence[str], levels: Sequence
         values = source[name]
         column_kind = _kind(source, name)
         if column_levels:
-            columns_read.append(_positions(_spelled(words(values)) if set(column_levels) <= _TRUTH else words(values)))
+            columns_read.append(
+                _positions(_booleans_as_text(words(values)) if set(column_levels) <= _TRUTH else words(values))
+            )
         elif column_kind == "text":
             column = words(values)
             number = ~np.isnan(column.numbers)
@@ -135,7 +137,7 @@ def _positions(column: Words) -> tuple[np.ndarray, tuple[str, ...]]:
     return np.where(column.codes < 0, np.nan, column.codes), column.levels
 
 
-def _spelled(column: Words) -> Words:
+def _booleans_as_text(column: Words) -> Words:
     """Returns truth values read as text in Python's spelling: TRUE and true are True."""
     import pandas as pd
 

@@ -8,10 +8,10 @@ from typing import Any
 from lamu.data.wording import listed, plural
 from lamu.typing import Data, Inputs
 
-__all__ = ["aligned", "by_name", "inputs_of", "names_of", "parts_of"]
+__all__ = ["aligned", "by_name", "column_names", "inputs_of", "parts_of"]
 
 
-def names_of(x: Inputs) -> tuple[str, ...] | None:
+def column_names(x: Inputs) -> tuple[str, ...] | None:
     """Returns the column names of a pandas or polars frame; None for other data."""
     names = getattr(x, "columns", None)
     if names is None:
@@ -27,7 +27,7 @@ def names_of(x: Inputs) -> tuple[str, ...] | None:
 
 def by_name(x: Inputs, columns: tuple[str, ...] | None) -> Any:
     """Returns a frame with a model's columns, in their order; anything else unchanged."""
-    names = names_of(x)
+    names = column_names(x)
     if columns is None or names is None or names == columns:
         return x
     lacking = [name for name in columns if name not in names]

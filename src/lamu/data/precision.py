@@ -18,7 +18,7 @@ from lamu.typing import DTypeLike, Inputs, Rows
 __all__ = [
     "LEVELS",
     "blocks",
-    "crowded_from",
+    "first_indistinguishable",
     "is_mapped",
     "moments",
     "origin_and_unit",
@@ -91,7 +91,7 @@ def refuse_lost(name: str, values: Rows, target: bool = False) -> None:
             raise ValueError(f"{runs}, which is zero in {dtype}; divide it by {spread:.1g} first")
 
 
-def crowded_from(values: np.ndarray) -> int | None:
+def first_indistinguishable(values: np.ndarray) -> int | None:
     """Returns the smallest of integers that even float64 would not distinguish; None if it does."""
     if not len(values):
         return None

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from lamu.data.naming import names_of
+from lamu.data.naming import column_names
 from lamu.data.wording import DataError, listed, nearest, plural, quoted
 from lamu.data.written_numbers import is_code, is_number
 from lamu.typing import Data, Options
@@ -207,7 +207,7 @@ class Source:
 def open_source(data: Data, text: Collection[str] = (), separator: str | None = None) -> Source:
     """Opens a table."""
     # `text`: the columns of a CSV file that are always read as text, since `"01"` is not 1 there.
-    if names_of(data) is not None:
+    if column_names(data) is not None:
         return _frame(data)
     if not isinstance(data, str | os.PathLike):
         raise DataError(f"{quoted(data)} is not a table; give {KNOWN}, a frame of pandas or polars, or a bundled set")
@@ -273,8 +273,8 @@ def _csv(path: Path, text: Collection[str], separator: str | None) -> Source:
                 raise DataError(
                     f"{name} has no header but begins with {first.strip()[:60]!r}; add a line of column names"
                 )
-            _no_column_twice(name, header)
-            _no_other_separator(name, header, second)
+            _refuse_repeated_columns(name, header)
+            _refuse_other_separator(name, header, second)
             options: Options = {
                 "sep": separator,
                 "encoding": "utf-8-sig",
@@ -292,7 +292,7 @@ def _csv(path: Path, text: Collection[str], separator: str | None) -> Source:
                     f"{name} has rows of more fields than its header's {len(header)}; give all rows the same"
                 )
             if len(header) > 1 and bool(frame.iloc[:, -1].isna().any()):
-                _no_short_rows(name, file, separator, len(header))
+                _refuse_short_rows(name, file, separator, len(header))
         except UnicodeDecodeError as error:
             raise DataError(f"{name} is not text in UTF-8 (byte {error.start}); save it as UTF-8") from error
         except EOFError as error:
@@ -387,7 +387,7 @@ def _separator(given: str) -> str:
     return separator
 
 
-def _no_other_separator(name: str, header: list[str], second: str) -> None:
+def _refuse_other_separator(name: str, header: list[str], second: str) -> None:
     """Raises a DataError for a file of one column if another separator occurs equally often in its first two lines."""
     if len(header) > 1:
         return
@@ -399,7 +399,7 @@ def _no_other_separator(name: str, header: list[str], second: str) -> None:
         )
 
 
-def _no_short_rows(name: str, file: _File, separator: str, width: int) -> None:
+def _refuse_short_rows(name: str, file: _File, separator: str, width: int) -> None:
     """Raises a DataError for a row that ends before the last column, whose fields pandas would read as missing."""
     with _texts(file) as lines:
         for line, fields in enumerate(csv.reader(lines, delimiter=separator, skipinitialspace=True)):
@@ -447,7 +447,7 @@ def _of_arrow(name: str, schema: Any, rows: int, content: Callable[[str], Any]) 
     import pandas as pd
 
     header = [str(column) for column in schema.names]
-    _no_column_twice(name, header)
+    _refuse_repeated_columns(name, header)
     described = (schema.pandas_metadata or {}).get("columns", ())
     categories = {column["field_name"] for column in described if column.get("pandas_type") == "categorical"}
     columns = {}
@@ -518,7 +518,7 @@ def _cleaned(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(**cleaned) if cleaned else frame
 
 
-def _no_column_twice(name: str, header: list[str]) -> None:
+def _refuse_repeated_columns(name: str, header: list[str]) -> None:
     twice = sorted({column for column in header if column and header.count(column) > 1})
     if twice:
         raise DataError(f"{name} has more than one column {twice[0]!r}; give every column its own name")

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.bisection import narrowed
+from lamu.bisection import bisected
 from lamu.families import Gaussian, MultivariateNormal, Product
 from lamu.operators import LowRank, LowRankEigen, Scalar
 from lamu.operators.interface import retracted
@@ -330,7 +330,7 @@ def largest_share(divergence: Callable[[Array], Array], epsilon: Number) -> Arra
     def search() -> Array:
         # In floating point the ends meet after as many halvings as the mantissa has bits.
         steps = jnp.finfo(full.dtype).nmant + 4
-        return narrowed(lambda t: divergence(t) <= bound, (jnp.zeros_like(full), jnp.ones_like(full)), steps)[0]
+        return bisected(lambda t: divergence(t) <= bound, (jnp.zeros_like(full), jnp.ones_like(full)), steps)[0]
 
     return jax.lax.cond(full <= bound, lambda: jnp.ones_like(full), search)
 

@@ -18,7 +18,7 @@ from lamu.convergence import sound_average
 from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.lazy import PredictiveRule, draw_in_chunks
-from lamu.predictives.padding import by_programs, compiled_answers, drawn
+from lamu.predictives.padding import compiled_answers, drawn, with_padded_programs
 from lamu.record import record, static
 from lamu.supports import Support
 from lamu.typing import Array, Belief, Inputs, Number, RandomKey, Rows, State, Targets
@@ -116,7 +116,7 @@ class DrawnVariable(Predictive):
         picked = lambda leaf: np.asarray(leaf)[:, row, entry][:, :, None]
         f, dispersions = picked(self.f), jax.tree.map(picked, self.dispersions)
         none = np.zeros((len(row), 1), f.dtype)
-        return by_programs(DrawnVariable(none, none > 0, self.law, f, dispersions))
+        return with_padded_programs(DrawnVariable(none, none > 0, self.law, f, dispersions))
 
     def _placed(self, entries: Array) -> Array:
         """Returns the observed values, with the given ones at the missing entries."""
@@ -285,7 +285,9 @@ def drawn_rows(entries: Mapping[str, Any]) -> DrawnVariable | DrawnRows:
     variables = {
         name: part.value
         if part.observed is None
-        else by_programs(DrawnVariable(part.value, part.observed, part.law, part.f, part.dispersions, part.covariance))
+        else with_padded_programs(
+            DrawnVariable(part.value, part.observed, part.law, part.f, part.dispersions, part.covariance)
+        )
         for name, part in entries.items()
     }
     only = next(iter(variables.values())) if len(variables) == 1 else None

@@ -70,7 +70,7 @@ class InputMixture(AveragedPredictive):
         first = next(CompletedRows(predict, completions, _AT_ONCE).chunks())[1]
         if first.count == completions.rows and not first.deferred:
             return first
-        at_once = first.base.rows_at_once or _AT_ONCE if first.deferred else _AT_ONCE
+        at_once = first.base.chunk_size or _AT_ONCE if first.deferred else _AT_ONCE
         return CompletedRows(predict, completions, at_once, first.support)
 
     @classmethod

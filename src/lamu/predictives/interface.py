@@ -80,7 +80,7 @@ class Predictive(ABC):
         """
 
     deferred: bool | Any = False  # whether it is computed in chunks of rows, outside of compiled functions
-    rows_at_once: Any = 0  # the number of rows of each chunk; zero for a single chunk, or different ones
+    chunk_size: Any = 0  # the number of rows of each chunk; zero for a single chunk, or different ones
 
     def chunks(self) -> Iterator[tuple[slice, Predictive]]:
         """Yields the predictive in chunks that fit into memory, each with its rows; by default itself."""

@@ -76,7 +76,7 @@ def room_for(function: Callable[..., object], parts: tuple[object, ...], x: tupl
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((parts, x))):
         return count
     most = min(count, padding.MOST)
-    taken = _taken(function, parts, _some_rows(x, most))
+    taken = _taken(function, parts, _row_shapes(x, most))
     return most if taken <= memory.budget() else max(1, most * memory.budget() // taken)
 
 
@@ -104,7 +104,7 @@ def _taken(function: Callable[..., object], parts: tuple[object, ...], x: tuple[
     return _AT_ONCE * memory.largest_array(function, *parts, *x)
 
 
-def _some_rows(x: Inputs, rows: int) -> Inputs:
+def _row_shapes(x: Inputs, rows: int) -> Inputs:
     """Returns the shapes of a number of rows."""
     kind = lambda leaf: jax.dtypes.canonicalize_dtype(leaf.dtype)
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), kind(leaf)), x)
@@ -124,7 +124,7 @@ def predictive(prepared: Prepared | padding.Opened, x: Rows, offset: Rows | None
     deferrable: Any = prepared if ready is None else ready.prepared
     if isinstance(x, Tracer):  # inside of a compiled function, whose caller chose the number of rows
         return deferrable.at(x, offset)
-    ready = padding.opened(deferrable) if ready is None else ready
+    ready = padding.preparation(deferrable) if ready is None else ready
     answer = None if ready is None else padding.padded(ready, x, offset)
     if isinstance(answer, Predictive):
         return answer
@@ -229,7 +229,7 @@ class Deferred(ByChunks):
     rows: int = static()
 
     @property
-    def rows_at_once(self) -> int:
+    def chunk_size(self) -> int:
         return self.rows
 
     def chunks(self) -> Iterator[tuple[slice, Predictive]]:
@@ -302,8 +302,8 @@ class Deferred(ByChunks):
                 "a deferred prediction cannot be asked inside a compiled function; ask its chunks(), one by one"
             )
         if not isinstance(y, Mapping):
-            row = self.support.shape(_mean_of_a_row(self.prepared, self.x, self.offset).shape)
-            y = padding.one_a_row(self.support, (self.x.shape[0], *row[1:]), y, question)
+            row = self.support.shape(_mean_shape(self.prepared, self.x, self.offset).shape)
+            y = padding.require_one_per_row(self.support, (self.x.shape[0], *row[1:]), y, question)
         y = jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else np.asarray(leaf), y)
         for shape in map(jnp.shape, jax.tree.leaves(y)):
             if not shape or shape[0] != self.x.shape[0]:
@@ -331,18 +331,18 @@ def _bytes(prepared: Prepared, x: Rows, offset: Rows | None, rows: int) -> int:
     def arrays(x: Array, offset: Array | None) -> list[Array]:
         return [leaf for leaf in jax.tree.leaves(prepared.at(x, offset)) if isinstance(leaf, jax.Array)]
 
-    return memory.bytes_of(jax.eval_shape(arrays, *_some_rows((x, offset), rows)))
+    return memory.bytes_of(jax.eval_shape(arrays, *_row_shapes((x, offset), rows)))
 
 
 @once_a_shape
-def _mean_of_a_row(prepared: Prepared, x: Rows, offset: Rows | None) -> Any:
+def _mean_shape(prepared: Prepared, x: Rows, offset: Rows | None) -> Any:
     """Returns the shape and dtype of one row's mean."""
-    return jax.eval_shape(lambda x, offset: prepared.at(x, offset).mean, *_some_rows((x, offset), 1))
+    return jax.eval_shape(lambda x, offset: prepared.at(x, offset).mean, *_row_shapes((x, offset), 1))
 
 
 def _bytes_of_targets(prepared: Prepared, x: Rows, offset: Rows | None) -> int:
     """Returns the bytes of one draw of one row's targets."""
-    mean = _mean_of_a_row(prepared, x, offset)
+    mean = _mean_shape(prepared, x, offset)
     return mean.dtype.itemsize * (math.prod(mean.shape) if not prepared.support.has_classes else 1)
 
 

@@ -25,7 +25,7 @@ from lamu.predictives.lazy import PredictiveRule, in_chunks
 from lamu.predictives.mixture import MixturePredictive
 from lamu.predictives.padding import RowWise
 from lamu.predictives.sampled import DrawnOutputs, require_room
-from lamu.predictives.tangent import bytes_of_a_row, is_layered, may_be_head, tangent
+from lamu.predictives.tangent import bytes_per_row, is_layered, may_be_head, tangent
 from lamu.record import record, static
 from lamu.supports import Support
 from lamu.target import Target
@@ -156,7 +156,7 @@ class TangentOutputs:
         """Returns the number of rows at once that fit in memory; inside of a compiled function all rows."""
         if isinstance(x, Tracer):
             return x.shape[0]
-        size = bytes_of_a_row(self.model, self.weights, self.dispersion, self.network_state, x, self.marginal)
+        size = bytes_per_row(self.model, self.weights, self.dispersion, self.network_state, x, self.marginal)
         return int(np.clip(budget() // max(size, 1), 1, _MOST_ROWS))
 
     def normal(self, x: Rows, offset: Rows | None) -> tuple[Array, Array]:

@@ -23,7 +23,7 @@ from lamu.record import record, static
 from lamu.supports import Support
 from lamu.typing import Array, Number, Params, RandomKey, Targets
 
-__all__ = ["AveragedPredictive", "MixturePredictive", "all_but_one"]
+__all__ = ["AveragedPredictive", "MixturePredictive", "logsumexp_of_others"]
 
 
 Question = Callable[[Any, Any], Array]  # of a component, and of targets as it takes them
@@ -220,7 +220,7 @@ class MixturePredictive(AveragedPredictive):
             return ()
         densities = self.by_draw(y)
         densities = jnp.where(jnp.isnan(densities), -jnp.inf, densities)  # zero, as in `log_prob`
-        others = all_but_one(densities)
+        others = logsumexp_of_others(densities)
         # Without the only draw the density is undefined, not zero.
         lost = jnp.nan if len(densities) == 1 else jnp.log(len(densities) - 1)
         return (others - jnp.asarray(lost, others.dtype),)
@@ -282,7 +282,7 @@ class _Component:
         return self.likelihood.cdf(self.params, self.f, y)
 
 
-def all_but_one(values: Array) -> Array:
+def logsumexp_of_others(values: Array) -> Array:
     """Returns the log of the sum of the exponentials of all the others, for each of `[S, ...]`."""
     # Sums from both ends, because the difference from the total cancels where one term dominates.
 

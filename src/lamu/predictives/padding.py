@@ -22,7 +22,17 @@ from lamu.row_blocks import block, filled, is_spread, joined_blocks, ladder, pad
 from lamu.supports import Counts, Support, value_of
 from lamu.typing import Array, Number, PyTree, RandomKey, Rows, Targets
 
-__all__ = ["MOST", "Opened", "RowWise", "by_programs", "compiled_answers", "drawn", "one_a_row", "opened", "padded"]
+__all__ = [
+    "MOST",
+    "Opened",
+    "RowWise",
+    "compiled_answers",
+    "drawn",
+    "padded",
+    "preparation",
+    "require_one_per_row",
+    "with_padded_programs",
+]
 
 MOST = 4096  # rows at once: more are no faster
 _KNOWN = 256  # number of cached sizes
@@ -72,7 +82,7 @@ class _Size(NamedTuple):
     most: int
 
 
-def opened(prepared: object) -> Opened | None:
+def preparation(prepared: object) -> Opened | None:
     """Returns a preparation for programs of padded rows; None where it does not support them."""
     if not isinstance(prepared, RowWise) or is_traced():
         return None
@@ -106,7 +116,7 @@ def padded(ready: Opened, x: Rows, offset: Rows | None) -> Predictive | int | No
         part, mean = _predicted(ready.leaves, *rows, ready.form)
         parts.append(part)
         means.append(mean)
-    return _backed(_Padded(parts, count, size, {"mean": means}, {}))
+    return _of_original_rows(_Padded(parts, count, size, {"mean": means}, {}))
 
 
 # Compiled as usual: with fewer passes it takes .6 instead of some 2 s to compile, and then a twentieth (`laplace`) to a
@@ -176,7 +186,7 @@ def _answer(part: Predictive, question: str, *arguments: object) -> PyTree:
     return member(*arguments) if callable(member) else member
 
 
-def _backed(rows: _Padded) -> Predictive:
+def _of_original_rows(rows: _Padded) -> Predictive:
     """Returns the predictive of the original rows; its arrays are created when they are read."""
     first = rows.parts[0]
     pred = object.__new__(type(first))
@@ -186,7 +196,7 @@ def _backed(rows: _Padded) -> Predictive:
     return pred
 
 
-def by_programs(pred: Any) -> Any:
+def with_padded_programs(pred: Any) -> Any:
     """Returns a predictive in memory as one evaluated by programs of padded rows."""
     fields = _ROW_FIELDS[type(pred)]
     arrays = {name: getattr(pred, name) for name in fields}
@@ -198,7 +208,7 @@ def by_programs(pred: Any) -> Any:
     size = ladder(count)
     to_size = lambda axis: lambda leaf: filled(np.asarray(leaf), size - count, axis) if size > count else leaf
     part = replace(pred, **{name: jax.tree.map(to_size(axis), arrays[name]) for name, axis in fields.items()})
-    return _backed(_Padded([part], count, size, {}, {}))
+    return _of_original_rows(_Padded([part], count, size, {}, {}))
 
 
 def drawn(pred: Predictive, key: RandomKey, n: int, first: Number) -> PyTree | None:
@@ -280,7 +290,7 @@ def _of_targets(plain: Callable[..., PyTree], name: str, axis: int) -> Callable[
             return plain(self, y)
         has_gaps = "observed" in _ROW_FIELDS.get(type(self), {})  # rows of a graph may lack values
         if not (is_traced() or has_gaps):
-            y = one_a_row(self.support, self.support.shape(jnp.shape(self.mean)), y, name)
+            y = require_one_per_row(self.support, self.support.shape(jnp.shape(self.mean)), y, name)
         outside = np.zeros(1, bool)
         if name in _DENSITIES and not is_traced():
             y, outside = _inside(self.support, y, np.asarray(getattr(self, "observed", False)))
@@ -317,7 +327,7 @@ def _inside(support: Support, y: Targets, observed: np.ndarray) -> tuple[PyTree,
     return {**y, "value": value} if isinstance(y, Mapping) else value, rows
 
 
-def one_a_row(support: Support, shape: tuple[int, ...], y: Targets, question: str) -> PyTree:
+def require_one_per_row(support: Support, shape: tuple[int, ...], y: Targets, question: str) -> PyTree:
     """Returns targets in the shape of a prediction; raises a ValueError for others, and for what is no class."""
     # A target `[N, 1]` of a mean `[N]` would broadcast to `[N, N]`, and a label that is no class picks another one.
     if isinstance(y, Mapping):

@@ -36,7 +36,7 @@ from lamu.operators.layer_order import LayerOrder, layer_matrix
 from lamu.target import Target
 from lamu.typing import Array, Params, PyTree, State
 
-__all__ = ["bytes_of_a_row", "is_layered", "may_be_head", "tangent"]
+__all__ = ["bytes_per_row", "is_layered", "may_be_head", "tangent"]
 
 _EXACT = jax.lax.Precision.HIGHEST
 
@@ -89,7 +89,7 @@ def _of_head(precision: Operator, head: Head, mean: Params, marginal: bool, laye
 
 
 @once_a_shape
-def bytes_of_a_row(
+def bytes_per_row(
     model: Target, weights: Gaussian, dispersion: Params, network_state: State, x: PyTree, marginal: bool = False
 ) -> int:
     """Returns about how much memory one row takes in `tangent`."""

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from lamu.families import Ensemble
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.lazy import PredictiveRule
-from lamu.predictives.mixture import AveragedPredictive, all_but_one
+from lamu.predictives.mixture import AveragedPredictive, logsumexp_of_others
 from lamu.record import record
 from lamu.supports import Support
 from lamu.target import Target
@@ -83,7 +83,7 @@ class Weighted(AveragedPredictive):
             return ()
         densities = self.each(lambda part, y: part.log_prob(y), y)
         weights = jnp.asarray(self.log_weights, densities.dtype)
-        others = all_but_one(densities + weights[:, None])
+        others = logsumexp_of_others(densities + weights[:, None])
         return tuple(
             jnp.logaddexp(jnp.broadcast_to(rest[None], group.shape), group + weight)
             for rest, weight, part in zip(others, weights, groups, strict=True)
@@ -91,7 +91,7 @@ class Weighted(AveragedPredictive):
         )
 
     def quantile(self, probability: Number) -> Array:
-        if self.rows_at_once:
+        if self.chunk_size:
             return jnp.concatenate([piece.quantile(probability) for _, piece in self.chunks()])
         return super().quantile(probability)
 
@@ -117,14 +117,14 @@ class Weighted(AveragedPredictive):
         return any(part.deferred for part in self.parts)
 
     @property
-    def rows_at_once(self) -> int:
+    def chunk_size(self) -> int:
         """The number of rows of each chunk, where all parts have the same chunks."""
-        sizes = {part.rows_at_once for part in self.parts}
+        sizes = {part.chunk_size for part in self.parts}
         return sizes.pop() if len(sizes) == 1 else 0
 
     def chunks(self) -> Iterator[tuple[slice, Predictive]]:
         """Yields the prediction in chunks of rows, where all parts have the same chunks; else of all rows."""
-        if not self.rows_at_once:
+        if not self.chunk_size:
             yield slice(0, self.mean.shape[0]), self
             return
         for pieces in zip(*[part.chunks() for part in self.parts], strict=True):

@@ -75,9 +75,9 @@ class PredictiveWrapper(Predictive):
         return bool(self.base.deferred)
 
     @property
-    def rows_at_once(self) -> int:
+    def chunk_size(self) -> int:
         """The number of rows of each chunk of the base."""
-        return self.base.rows_at_once
+        return self.base.chunk_size
 
     def chunks(self) -> Iterator[tuple[slice, Predictive]]:
         """Yields the prediction in the chunks of the base."""
@@ -234,13 +234,13 @@ class AtPositions(PredictiveWrapper):
         return drawn.reshape(n, -1, *self.positions, *drawn.shape[2:])
 
     @property
-    def rows_at_once(self) -> int:
+    def chunk_size(self) -> int:
         """The number of rows of each chunk, where chunks do not split rows; else all are one chunk."""
-        return 0 if self.base.rows_at_once % self._count else self.base.rows_at_once // self._count
+        return 0 if self.base.chunk_size % self._count else self.base.chunk_size // self._count
 
     def chunks(self) -> Iterator[tuple[slice, Predictive]]:
         """Yields the prediction in chunks of whole rows, or of all at once."""
-        if not self.rows_at_once:
+        if not self.chunk_size:
             yield slice(0, None), self
             return
         for rows, part in self.base.chunks():

@@ -29,7 +29,7 @@ from lamu.protocol import Algorithm, runnable
 from lamu.running.history import History
 from lamu.running.result import Fit
 from lamu.running.schedule import Rounds
-from lamu.running.validation import paired, row_losses
+from lamu.running.validation import mean_and_margin, row_losses
 from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey, State
 
@@ -285,7 +285,7 @@ def warn_worse_than_mean(fit: Fit, held_out: Arrays | None) -> None:
     rule = posterior.rule if isinstance(posterior.rule, OwnStatistics) else Sampled()
     of_mean = row_losses(replace(posterior, belief=Point(mean), rule=rule), held_out)
     of_belief = row_losses(posterior, held_out)
-    more, nothing = paired(of_belief - of_mean, weight)
+    more, nothing = mean_and_margin(of_belief - of_mean, weight)
     if not more > max(nothing, _WORTH):
         return
     if posterior.convergence is not None and not posterior.convergence.converged:

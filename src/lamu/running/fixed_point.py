@@ -59,7 +59,7 @@ class _Place:
         """Returns the same with more draws, in pairs; by default itself."""
         return self
 
-    def whole(self, gradient: Params, curvature: Params) -> tuple[Params, Params]:
+    def on_target_scale(self, gradient: Params, curvature: Params) -> tuple[Params, Params]:
         """Returns both on the scale of the target."""
         kappa = self.objective.concentration
         return tree.scale(gradient, kappa), tree.scale(curvature, kappa)
@@ -106,7 +106,7 @@ class AtNatural(_Place):
         """Returns the estimate of d from these rows, without curvature."""
         return self.algorithm.direction(key, self.belief, batch, self.objective, self.dispersions), {}
 
-    def whole(self, gradient: Params, curvature: Params) -> tuple[Params, Params]:
+    def on_target_scale(self, gradient: Params, curvature: Params) -> tuple[Params, Params]:
         """Returns both unchanged: d is on the scale of the target."""
         return gradient, curvature
 
@@ -276,13 +276,13 @@ class _AtGaussian(_Place):
         """Returns the same with more draws, in pairs."""
         return replace(self, expectation=MonteCarlo(draws, Antithetic()))
 
-    def whole(self, gradient: Params, curvature: Params) -> tuple[Params, Params]:
+    def on_target_scale(self, gradient: Params, curvature: Params) -> tuple[Params, Params]:
         """Returns both on the scale of the target, with a Gaussian prior."""
         if self.prior is not None:
             mean, (center, delta) = self.belief.mean, self.prior
             gradient = tree.add(gradient, delta.matvec(tree.add(mean, center, -1.0)))
             curvature = tree.add(curvature, delta.diagonal(mean))
-        return super().whole(gradient, curvature)
+        return super().on_target_scale(gradient, curvature)
 
     @property
     def metric(self) -> Any:
@@ -330,9 +330,9 @@ class _AtPoint(_Place):
         prior = jax.jvp(jax.grad(self.objective.negative_log_prior), (self.point,), (ones,))[1]
         return gradient, jax.tree.map(lambda i, p: i + jnp.maximum(p, 0).astype(i.dtype), information, prior)
 
-    def whole(self, gradient: Params, curvature: Params) -> tuple[Params, Params]:
+    def on_target_scale(self, gradient: Params, curvature: Params) -> tuple[Params, Params]:
         """Returns both on the scale of the target; at a kink of the prior the shortest subgradient, zero at a mode."""
-        return super().whole(self.objective.shortest_subgradient(self.point, gradient), curvature)
+        return super().on_target_scale(self.objective.shortest_subgradient(self.point, gradient), curvature)
 
     def in_metric(self, curvature: Params) -> _AtPoint:
         """Returns the same with a known metric, bounded below where neither rows nor prior have curvature."""
@@ -412,11 +412,11 @@ def _measured(point: Any, rows: Any, key: RandomKey, work: float, batch_size: in
         draw_key = subkey(key, pair + 1)
         total: Any = None
         for batch in deal.batches(pair):
-            part = _part(point, batch, jax.random.clone(draw_key))
+            part = _batch_sums(point, batch, jax.random.clone(draw_key))
             total = part if total is None else _added(total, part)
         if total is None:
             continue
-        gradient, curvature_sums = _whole(point, total)
+        gradient, curvature_sums = _on_target_scale(point, total)
         if not gradients:
             point = point.in_metric(curvature_sums)
         gradients.append(gradient)
@@ -459,7 +459,7 @@ def _off_diagonal_mean(products: np.ndarray) -> float:
 
 
 @compiled_lightly()
-def _part(point: Any, batch: Batch, key: RandomKey) -> PyTree:
+def _batch_sums(point: Any, batch: Batch, key: RandomKey) -> PyTree:
     """Returns the sums over a batch's rows, and their number."""
     count = batch.count.astype(jnp.result_type(float))
     gradient, curvature = point.estimate(batch, key)
@@ -496,10 +496,10 @@ def _seed(key: RandomKey) -> Array:
 
 
 @compiled_once()
-def _whole(point: Any, total: PyTree) -> tuple[Params, Params]:
+def _on_target_scale(point: Any, total: PyTree) -> tuple[Params, Params]:
     """Returns gradient and curvature of one pair on the scale of the target."""
     gradient, curvature, count = total
-    return point.whole(tree.scale(gradient, 1 / count), tree.scale(curvature, 1 / count))
+    return point.on_target_scale(tree.scale(gradient, 1 / count), tree.scale(curvature, 1 / count))
 
 
 def _flat(leaves: Params) -> np.ndarray:

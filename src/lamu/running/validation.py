@@ -23,14 +23,14 @@ from lamu.typing import Array, Data, PyTree, RandomKey, State
 
 __all__ = [
     "Best",
-    "paired",
+    "bytes_in_memory",
+    "mean_and_margin",
     "posterior_nll",
-    "room_for",
     "row_losses",
-    "set_aside",
-    "set_aside_in_turn",
+    "split_validation",
     "training_rows",
     "validation_nll",
+    "validation_pairs",
 ]
 
 
@@ -42,7 +42,7 @@ def training_rows(model: Target, data: Data, stacklevel: int = 4) -> Arrays | St
     return rows
 
 
-def room_for(data: Data, validation: object) -> int:
+def bytes_in_memory(data: Data, validation: object) -> int:
     """Returns the bytes that data in files will take in memory, and refuses those beyond the limit."""
     named = dict(zip(("x", "y"), data, strict=False)) if isinstance(data, tuple | list) else data
     if not isinstance(named, Mapping):
@@ -57,7 +57,7 @@ _ERRORS = 2.0  # standard errors within which losses count as equal,
 _NATS = 1.0  # or nats, of the losses of all rows together
 
 
-def set_aside(rows: object, validation: object, model: Target, seed: int) -> tuple[Any, Arrays | None]:
+def split_validation(rows: object, validation: object, model: Target, seed: int) -> tuple[Any, Arrays | None]:
     """Returns the training rows and the validation rows."""
     if validation is None:
         return rows, None
@@ -83,14 +83,14 @@ def set_aside(rows: object, validation: object, model: Target, seed: int) -> tup
     return rows.take(kept), _counted(rows.take(held_out))
 
 
-def set_aside_in_turn(
+def validation_pairs(
     rows: object, validation: object, model: Target, seed: int, share: float, fewest: int
 ) -> list[tuple[Any, Arrays]]:
     """Returns pairs of training rows and judging rows: one, or more until enough rows judge."""
     # Given validation rows are one pair. Otherwise a share of the rows judges, and where these are too few also further
     # shares, each with the rows outside of it for training.
     if validation is not None or not isinstance(rows, Arrays):
-        learned, held_out = set_aside(rows, share if validation is None else validation, model, seed)
+        learned, held_out = split_validation(rows, share if validation is None else validation, model, seed)
         assert held_out is not None  # a share or rows were given
         return [(learned, held_out)]
     folds = min(round(1 / share), rows.count)
@@ -137,7 +137,7 @@ def row_losses(posterior: Any, rows: Arrays, samples: int = _DRAWS) -> np.ndarra
     return -np.asarray(posterior.predict(rows.x, samples=samples, offset=rows.offset).log_prob(rows.y), float)
 
 
-def paired(more: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+def mean_and_margin(more: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
     """Returns the weighted mean of differences, and two standard errors of it, or one nat over all rows."""
     # One nat over all rows: the effect of a single row with one more nat of loss.
     share = weight / weight.sum()
@@ -182,7 +182,7 @@ class Best:
         """Whether it may stop a run."""
         return self._stop is not None
 
-    def see(self, state: State, nll: float, passes: float | int) -> None:
+    def update(self, state: State, nll: float, passes: float | int) -> None:
         """Keeps a copy of the state if its validation is the best one."""
         self.chosen_last = self.state is None or nll < self.nll or math.isnan(self.nll)  # of the first state
         if self.chosen_last:

@@ -30,7 +30,7 @@ __all__ = [
     "Estimate",
     "Reliability",
     "calibrated_gap",
-    "confidence_and_right",
+    "confidence_and_correctness",
     "coverage",
     "covered",
     "difference",
@@ -114,7 +114,7 @@ def ece(pred: Prediction, y: Targets, bins: int = 15) -> float:
         >>> ece(pred, np.array([1, 1, 1, 0]))
         0.0
     """
-    confidence, right = confidence_and_right(pred, y).T
+    confidence, right = confidence_and_correctness(pred, y).T
     return gap_of_bins(confidence, right, bins, np.ones(len(right)))
 
 
@@ -176,7 +176,7 @@ def verdict(observed: Estimate, right: Estimate, rows: int) -> str:
     )
 
 
-def confidence_and_right(pred: Prediction, y: Targets) -> np.ndarray:
+def confidence_and_correctness(pred: Prediction, y: Targets) -> np.ndarray:
     """Returns the probability of each row's most probable label, and 1 where it is the true one, `[N, 2]`."""
     y = target("ece", pred, y, has_classes=True)
     p = pred.support.probabilities(np.asarray(pred.mean, float))
@@ -258,7 +258,7 @@ def reliability(pred: Prediction, y: Targets, bins: int = 10) -> Reliability:
         labels = target("reliability", pred, y, has_classes=True)
         said, happened = np.asarray(pred.mean, float), np.asarray(labels, float)
     else:
-        said, happened = confidence_and_right(pred, y).T
+        said, happened = confidence_and_correctness(pred, y).T
     edges = np.linspace(0.0, 1.0, bins + 1)
     index = np.clip(np.searchsorted(edges, said, side="right") - 1, 0, bins - 1)
     count = np.bincount(index, minlength=bins)
@@ -455,7 +455,7 @@ _FORMS: dict[Callable[..., float], _Form] = {
     crps: _Form(crps_of_rows, _mean, ("panels",)),
     coverage: _Form(covered, _mean, ("level",)),
     rmse: _Form(squared_error, _root_mean),
-    ece: _Form(confidence_and_right, _gap),
+    ece: _Form(confidence_and_correctness, _gap),
 }
 
 

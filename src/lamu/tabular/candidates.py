@@ -15,7 +15,7 @@ from lamu.networks import TableNetwork
 from lamu.priors import Normal
 from lamu.typing import Params
 
-__all__ = ["ADDITIVE", "KERNELS", "NETWORKS", "Candidate", "candidates_for", "going_on", "sharpened"]
+__all__ = ["ADDITIVE", "KERNELS", "NETWORKS", "Candidate", "candidates_for", "candidates_to_continue", "sharpened"]
 
 
 # A candidate is the network with some of its parts fixed at zero. The scale of a hidden part is relative to its inputs,
@@ -126,7 +126,7 @@ _SURE = 3.0  # standard errors
 _FEWEST = 50  # rows of a fold; with fewer a standard error is unreliable
 
 
-def going_on(densities: np.ndarray, costly: Sequence[int], counts: np.ndarray, pull: float) -> list[int]:
+def candidates_to_continue(densities: np.ndarray, costly: Sequence[int], counts: np.ndarray, pull: float) -> list[int]:
     """Returns the costly candidates that train on further folds, from log densities `[rows, candidates]`."""
     left, candidates = list(costly), range(densities.shape[1])
     mixtures: dict[tuple[int, ...], np.ndarray] = {}

@@ -35,7 +35,7 @@ from lamu.predictives import Sampled
 from lamu.running.checkpoints import Checkpoints, described, of_part, rows_described
 from lamu.running.progress import Progress
 from lamu.supports import value_of
-from lamu.tabular.candidates import Candidate, candidates_for, going_on, sharpened
+from lamu.tabular.candidates import Candidate, candidates_for, candidates_to_continue, sharpened
 from lamu.tabular.temperature import logit_factor, noise_factor
 from lamu.tabular.training import (
     TRACING,
@@ -43,7 +43,7 @@ from lamu.tabular.training import (
     Members,
     Path,
     Stretches,
-    order_of,
+    row_order,
     rows_padded,
     stretches_kept,
     train,
@@ -52,7 +52,7 @@ from lamu.tabular.training import (
 from lamu.tabular.truncated import Truncated, untruncated_weight
 from lamu.typing import Array, Inputs, Params, Targets
 
-__all__ = ["StackedFit", "fit_table", "plan_of"]
+__all__ = ["StackedFit", "describe_fits", "fit_table"]
 
 # Settings of the mixture. On development splits these were compared: averages along a stretch (held-out nll of
 # concrete 3.11 to 2.87), early stopping in a mixture with the linear candidate (concrete 2.711 to 2.583, wine_red .874
@@ -270,7 +270,9 @@ def fit_table(
         first = replace(table, judges=table.judges[:1])
         judged = first.found({**{each: path.split(folds)[0] for each, path in paths.items()}, **opened})
         of_costly = range(len(paths), len(judged))
-        going = [judged[each].candidate for each in going_on(_stacked(judged), of_costly, first.counts, _PULL)]
+        going = [
+            judged[each].candidate for each in candidates_to_continue(_stacked(judged), of_costly, first.counts, _PULL)
+        ]
         threads.leave_out(_part(each, k) for each in costly if each not in going for k in range(1, folds))
         rest = {
             each: [threads.start({_part(each, k): pieces[each].member(k)}) for k in range(1, folds)] for each in going
@@ -292,13 +294,13 @@ def fit_table(
     members = _members(model, candidates, weights, full)
     read = replace(flat, widths=_WIDTHS) if network.kernel is not None else hidden
     batch = training if network.kernel is not None else hidden_training
-    judging = table.y, table.fold, weights[weights > 0], table.counts
+    evaluated_rows = table.y, table.fold, weights[weights > 0], table.counts
     if means is not None and isinstance(likelihood, Scaled):
         outputs = table.outputs(read, members, batch)
-        model = replace(model, likelihood=_with_noise(likelihood, outputs, judging))
+        model = replace(model, likelihood=_with_noise(likelihood, outputs, evaluated_rows))
     elif isinstance(likelihood, Categorical) or likelihood == Bernoulli():
         outputs = table.outputs(read, members, batch)
-        members = sharpened(members, logit_factor(outputs.astype(float), *judging))
+        members = sharpened(members, logit_factor(outputs.astype(float), *evaluated_rows))
     log_weights = np.repeat(np.log(weights[weights > 0] / folds), folds).astype(full.mask.dtype)
     belief = jax.device_put(Ensemble(Point(members), log_weights))
     posterior = Posterior(model, belief, {}, Sampled(), jax.random.key(seed))
@@ -323,7 +325,7 @@ def _kernel(smooth: np.ndarray, rows: Arrays, likelihood: Likelihood) -> KernelF
     return KernelFeatures.of(smooth, targets)
 
 
-def plan_of(likelihood: Likelihood, count: int, folds: int) -> str:
+def describe_fits(likelihood: Likelihood, count: int, folds: int) -> str:
     """Returns a sentence on the default number and length of the fits of `fit_table`."""
     groups = candidates_for(varying=_varies(likelihood), kernels=count <= _KERNEL_ROWS)
     small, large = map(len, groups)
@@ -392,9 +394,9 @@ class _Table:
     def of(cls, rows: Arrays, likelihood: Likelihood, means: int | None, folds: int, steps: int, seed: int) -> _Table:
         batch, size = rows.example(rows_padded(rows.count)), _batch_of(rows.count)
         parts = folds_of(np.asarray(value_of(rows.y)), folds, seed, stratify=likelihood.support.has_classes)
-        judges = [judging(part, folds, seed + k) for k, part in enumerate(parts)]
+        judges = [rows_to_evaluate(part, folds, seed + k) for k, part in enumerate(parts)]
         learned = [np.setdiff1d(np.arange(rows.count), part) for part in parts]
-        order = np.stack([order_of(part, steps, size, seed + k) for k, part in enumerate(learned)])
+        order = np.stack([row_order(part, steps, size, seed + k) for k, part in enumerate(learned)])
         held_rows = np.stack([np.resize(part, rows_padded(max(map(len, judges)))) for part in judges])
         of_folds = FoldRows(order, held_rows.astype(np.int32), np.array([*map(len, learned)], batch.mask.dtype))
         seeds = np.array([(seed + k) % 2**32 for k in range(folds)], np.uint32)
@@ -492,7 +494,7 @@ def _batch_of(count: int) -> int:
     return 2 * _BATCH if count >= _LARGE else min(_BATCH, max(count // 4, 1))
 
 
-def judging(part: np.ndarray, folds: int, seed: int) -> np.ndarray:
+def rows_to_evaluate(part: np.ndarray, folds: int, seed: int) -> np.ndarray:
     """Returns the rows on which a fold's members are evaluated: all of the fold, or a random sample of many."""
     most = max(_JUDGES // folds, 1)
     return part if len(part) <= most else np.sort(np.random.default_rng(seed).choice(part, most, replace=False))
@@ -513,11 +515,11 @@ def _members(model: Model, candidates: Sequence[_Found], weights: np.ndarray, ba
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *[_completed(each, like) for each in kept])
 
 
-def _with_noise(likelihood: Scaled, outputs: np.ndarray, judging: tuple[np.ndarray, ...]) -> Likelihood:
+def _with_noise(likelihood: Scaled, outputs: np.ndarray, evaluated_rows: tuple[np.ndarray, ...]) -> Likelihood:
     """Returns the likelihood with the noise scale of the mixture, truncated at zero for positive targets."""
     each = jax.jit(jax.vmap(jax.vmap(lambda f: (likelihood.mean({}, f), likelihood.variance({}, f) ** 0.5))))
     mean, deviation = (np.asarray(part, float).reshape(*outputs.shape[:3], -1) for part in each(outputs))
-    y, *rest = judging
+    y, *rest = evaluated_rows
     y = np.asarray(y, float).reshape(len(y), -1)
     factor = noise_factor(mean, deviation, y, *rest)
     wide = replace(likelihood, base=HeteroscedasticGaussian(factor))

@@ -34,7 +34,7 @@ __all__ = [
     "Path",
     "Stretches",
     "Trainings",
-    "order_of",
+    "row_order",
     "rows_padded",
     "stretches_kept",
     "train",
@@ -243,7 +243,7 @@ _FEW_STEPS = 1500
 _whole, _lightly = jax.jit(_stretch, static_argnums=0), compiled_lightly(static_argnums=0)(_stretch)
 
 
-def order_of(rows: np.ndarray, steps: int, batch: int, seed: int) -> np.ndarray:
+def row_order(rows: np.ndarray, steps: int, batch: int, seed: int) -> np.ndarray:
     """Returns the rows of every step, `[steps, batch]`: permutations of the rows, one after the other."""
     random = np.random.default_rng(seed)
     passes = -(-steps * batch // len(rows))

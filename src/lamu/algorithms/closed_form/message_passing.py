@@ -39,9 +39,9 @@ __all__ = [
     "bound",
     "cvi",
     "em",
-    "in_each",
     "messages",
     "ncvmp",
+    "step_unconverged",
     "svi",
     "vmp",
 ]
@@ -74,7 +74,7 @@ def messages(
 S = TypeVar("S")
 
 
-def in_each(state: S, step: Callable[[S], S]) -> S:
+def step_unconverged(state: S, step: Callable[[S], S]) -> S:
     """Returns the states after a step of every restart that has not converged; the others do not change."""
     batched: Any = state
     if batched.settled.shape[0] == 1:  # a condition instead of a selection, so that a converged run costs nothing
@@ -112,7 +112,7 @@ class CoordinateAscent(Runnable):
             f"random walks, a first_precision near that of their steps{wider}"
         )
 
-    def least(self, value: Array, batch: Batch) -> Array:
+    def smallest_rise(self, value: Array, batch: Batch) -> Array:
         """Returns the rise below which a run has converged, at least the rounding error of so large a sum."""
         return self.tolerance * batch.count.astype(value.dtype) + 4 * jnp.finfo(value.dtype).eps * jnp.abs(value)
 
@@ -158,7 +158,7 @@ class Vmp(CoordinateAscent):
         summary = state.rows
         rows = batch if summary is None else summary
         state = replace(state, rows=None)
-        new = in_each(state, lambda restart: self._sweep(restart, rows, objective))
+        new = step_unconverged(state, lambda restart: self._sweep(restart, rows, objective))
         best = jnp.argmax(new.bound)
         return replace(new, rows=summary), Info(-new.bound[best] / objective.data_size, new.residual[best])
 
@@ -187,7 +187,7 @@ class Vmp(CoordinateAscent):
         # too: until the beliefs are near the fixed point, or their steps stop shrinking at rounding.
         residual = jnp.sqrt(squared)
         near = _distance(residual, state.residual) <= _NEAR * tree.dimension(beliefs) ** 0.5
-        still = jnp.abs(value - state.bound) <= self.least(value, batch)
+        still = jnp.abs(value - state.bound) <= self.smallest_rise(value, batch)
         settled = still & (near | (residual >= state.residual))
         return VmpState(beliefs, value, residual, state.residual, settled, dispersions=dispersions)
 
@@ -434,7 +434,7 @@ class Em(CoordinateAscent):
 
     def step(self, key: RandomKey, state: EmState, batch: Batch, objective: Objective) -> tuple[EmState, Info]:
         # Returns the state after one expectation and one maximisation; converged restarts do not change.
-        new = in_each(state, lambda restart: self._improved(restart, batch, objective))
+        new = step_unconverged(state, lambda restart: self._improved(restart, batch, objective))
         best = jnp.argmax(new.log_density)
         residual = jnp.sqrt(2 * jnp.maximum(new.left[best], 0.0))
         return new, Info(-new.log_density[best] / objective.concentration, residual)
@@ -451,7 +451,7 @@ class Em(CoordinateAscent):
                 **jax.tree.map(lambda new, old: new.astype(old.dtype), modes, {n: theta[n] for n in names}),
             }
         rise = value - state.log_density
-        settled = rise <= self.least(value, batch)
+        settled = rise <= self.smallest_rise(value, batch)
         # Steps of EM shrink slowly if latents are uncertain. Rises below rounding have no meaningful ratio.
         left = jnp.where(settled | ~jnp.isfinite(state.rise), rise, _distance(rise, state.rise))
         return EmState(theta, value, rise, left, settled)

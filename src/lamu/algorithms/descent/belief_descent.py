@@ -205,7 +205,7 @@ class BeliefDescent(Runnable):
             return value, state
 
         at_draw = lambda key: jax.value_and_grad(sampled, has_aux=True)(params, key)
-        (value, network_state), gradient = tree.average(self._each(at_draw, key))
+        (value, network_state), gradient = tree.average(self._sequentially(at_draw, key))
         exact_value, exact_gradient = jax.value_and_grad(divergence)(params)
         return (
             value + exact_value.astype(value.dtype),
@@ -232,13 +232,13 @@ class BeliefDescent(Runnable):
             return self.divergence.surrogate(log_target, log_belief), (log_target - log_belief, loss, state)
 
         at_draw = lambda key: jax.value_and_grad(surrogate, has_aux=True)(params, key)
-        (_, (log_weights, _, states)), gradients = self._each(at_draw, key)
+        (_, (log_weights, _, states)), gradients = self._sequentially(at_draw, key)
         shares = self.divergence.shares(log_weights) / objective.concentration
         gradient = jax.tree.map(lambda leaf: jnp.tensordot(shares.astype(leaf.dtype), leaf, axes=1), gradients)
         value = self.divergence.value(log_weights) / objective.concentration
         return value, value, gradient, tree.average(states)
 
-    def _each(self, at_draw: Callable[[RandomKey], PyTree], key: RandomKey) -> PyTree:
+    def _sequentially(self, at_draw: Callable[[RandomKey], PyTree], key: RandomKey) -> PyTree:
         """Evaluates samples one after the other, so that memory grows only with the results that are kept."""
         if self.samples == 1:
             return jax.tree.map(lambda leaf: leaf[None], at_draw(key))

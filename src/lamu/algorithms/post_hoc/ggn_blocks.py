@@ -47,7 +47,7 @@ from lamu.operators.matrix_free import eigenpairs
 from lamu.record import record, static
 from lamu.typing import Array, Inputs, Number, OperatorTree, Params, PyTree, RandomKey, State
 
-__all__ = ["FactorSums", "KroneckerSums", "batch_curvature", "by_products", "bytes_of_a_row", "evaluated"]
+__all__ = ["FactorSums", "KroneckerSums", "batch_curvature", "by_products", "bytes_per_row", "evaluated"]
 
 
 def evaluated(objective: Objective, network_state: State) -> Objective:
@@ -130,7 +130,7 @@ def batch_curvature(
 
 
 @once_a_shape
-def bytes_of_a_row(structure: AnyStructure, objective: Objective, params: Params, x: Inputs) -> int:
+def bytes_per_row(structure: AnyStructure, objective: Objective, params: Params, x: Inputs) -> int:
     """Returns about how much memory a row takes in `batch_curvature`."""
     if not isinstance(objective.model, Model):
         return jnp.dtype(jnp.result_type(float)).itemsize * tree.dimension(params["network"])

@@ -24,8 +24,8 @@ from lamu.algorithms.post_hoc.marginal_likelihood import empirical_bayes
 from lamu.algorithms.post_hoc.mode_polish import (
     MOST_ROUNDS,
     Polished,
-    determined_by_all,
     dispersions_around,
+    effective_parameters,
     noise_factor,
     polish,
     residual_at,
@@ -61,7 +61,7 @@ from lamu.record import record, static
 from lamu.supports import Classes
 from lamu.typing import Data, OperatorTree, Params, RandomKey, State, Trace
 
-__all__ = ["Laplace", "laplace", "last_layer", "mode_finder", "named", "require_structure"]
+__all__ = ["Laplace", "laplace", "last_layer", "mode_finder", "require_structure", "structure_name"]
 
 
 # Numbers that decide the default structure: conventions of memory and time, not tuned.
@@ -103,8 +103,8 @@ class Laplace(Wrapper):
 
     @property
     def choices(self) -> Choices:
-        beyond = "Kronecker" if self.beyond is None else named(self.beyond)
-        structure = f"dense or {beyond}" if self.structure is None else named(self.structure)
+        beyond = "Kronecker" if self.beyond is None else structure_name(self.beyond)
+        structure = f"dense or {beyond}" if self.structure is None else structure_name(self.structure)
         words = _WORDS.get(type(self.curvature))
         departures = (*(() if words is None else (words,)), "one step at the mode", "dispersions a point")
         family = f"Gaussian, {structure} precision{self.weights.words}"
@@ -173,7 +173,7 @@ class Laplace(Wrapper):
             first, gradient = first.scale_noise(objective, factor), tree.scale(gradient, factor**-2)
         if gradient is not None:
             log_gradient_norm(first, objective, gradient)
-        logging.getLogger("lamu").info("The precision of %s weights is %s.", f"{weights:,}", named(structure))
+        logging.getLogger("lamu").info("The precision of %s weights is %s.", f"{weights:,}", structure_name(structure))
         # The evidence, or validation rows, choose the prior's scale and the noise, and the mode moves with them.
         held_out = getattr(data, "held_out", None)
         rule, around = self._rule_of(objective.model, pretrained), data if pretrained else None
@@ -203,7 +203,7 @@ class Laplace(Wrapper):
         structure = Laplace(base=self.base)._structure_of(point.mean["network"])
         if isinstance(structure, LowRankStructure):  # of which twenty directions are no count
             return None
-        return determined_by_all(fit_laplace(structure, point, objective, data, GaussNewton()), objective)
+        return effective_parameters(fit_laplace(structure, point, objective, data, GaussNewton()), objective)
 
     def _factored(self, structure: AnyStructure, model: Any, data: Data) -> AnyStructure:
         """Returns Kronecker factors instead of costlier structures, and of those for last layers only."""
@@ -405,7 +405,7 @@ def _mostly_layers(curvature: OperatorTree, weights: int) -> bool:
     return 2 * alone <= weights
 
 
-def named(structure: AnyStructure) -> str:
+def structure_name(structure: AnyStructure) -> str:
     """Returns a structure's name in tables."""
     if structure in (OutputBlocks, OutputEigen):
         return "per-output"

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import memory, tree
-from lamu.algorithms.post_hoc.ggn_blocks import batch_curvature, by_products, bytes_of_a_row, evaluated
+from lamu.algorithms.post_hoc.ggn_blocks import batch_curvature, by_products, bytes_per_row, evaluated
 from lamu.compile_once import compiled_once, subkey
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian, Point, Product
@@ -33,7 +33,7 @@ from lamu.priors import gaussian_belief
 from lamu.record import record
 from lamu.typing import Array, Belief, Data, Numeric, OperatorTree, Params, PyTree, RandomKey, Rows, State
 
-__all__ = ["LaplaceFit", "RowSums", "fit_laplace", "fit_with_gradient", "prior_precision", "row_sums", "rows_at_once"]
+__all__ = ["LaplaceFit", "RowSums", "fit_laplace", "fit_with_gradient", "prior_precision", "row_sums", "rows_per_pass"]
 
 _MOST_ROWS = 1024
 _MOST_PARTS = 8  # batches' sums that the last program adds up, which saves a separate program
@@ -214,7 +214,7 @@ def _fitted(
     key = jax.random.key(0) if key is None else key
     _require_room(structure, params["network"])
     in_eval_mode = evaluated(objective, state)
-    batches = data.batches(rows_at_once(structure, in_eval_mode, params, data, _MOST_ROWS))
+    batches = data.batches(rows_per_pass(structure, in_eval_mode, params, data, _MOST_ROWS))
     batches, added_up = (batches, structure) if structure.by_rows else (list(batches), None)
     parts: list[RowSums] = []
     for number, batch in enumerate(batches):
@@ -372,9 +372,9 @@ def _require_room(structure: AnyStructure, weights: Params) -> None:
     memory.demand(size, what, "take structure=KroneckerFactored(), or Diagonal")
 
 
-def rows_at_once(structure: AnyStructure, objective: Objective, params: Params, data: Data, most: int) -> int:
+def rows_per_pass(structure: AnyStructure, objective: Objective, params: Params, data: Data, most: int) -> int:
     """Returns how many rows, at most `most`, fit in a pass of the curvature, in batches of about equal size."""
-    row = bytes_of_a_row(structure, objective, params, data.example(1).x)
+    row = bytes_per_row(structure, objective, params, data.example(1).x)
     most = max(1, min(memory.budget() // max(row, 1), most))
     count = getattr(data, "count", None)
     return most if not isinstance(count, int) else -(-count // -(-count // most))

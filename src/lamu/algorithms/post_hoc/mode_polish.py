@@ -23,7 +23,7 @@ import numpy as np
 
 from lamu import tree
 from lamu.algorithms.post_hoc.ggn_blocks import evaluated
-from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, prior_precision, rows_at_once
+from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, prior_precision, rows_per_pass
 from lamu.bisection import last_within
 from lamu.compile_once import compiled_once
 from lamu.convergence import Convergence
@@ -41,8 +41,8 @@ __all__ = [
     "MOST_ROUNDS",
     "Polished",
     "bound",
-    "determined_by_all",
     "dispersions_around",
+    "effective_parameters",
     "likelihood_bound",
     "noise_factor",
     "polish",
@@ -127,7 +127,7 @@ def well_determined(metric: OperatorTree, objective: Objective, mean: Params) ->
     return tree.dimension(mean) - tree.dot(metric.variance(mean), prior)
 
 
-def determined_by_all(mode: LaplaceFit, objective: Objective) -> float | None:
+def effective_parameters(mode: LaplaceFit, objective: Objective) -> float | None:
     """Returns γ at the noise at which the evidence is stationary; None if rounding or M leave no positive noise."""
     determined = float(_determined(mode.scale_noise(objective, noise_factor(mode, objective)), objective))
     return determined if determined < float(mode.observed) * mode.misfit.size else None  # NaN is none
@@ -147,7 +147,7 @@ def dispersions_around(point: Posterior, objective: Objective, data: Data) -> Pa
     params, state, first, model = point.mean, point.network_state, point.mean["likelihood"], objective.model
     if not jax.tree.leaves(first):
         return None
-    start, rows = tree.ravel(first), rows_at_once(Diagonal, evaluated(objective, state), params, data, _ROWS)
+    start, rows = tree.ravel(first), rows_per_pass(Diagonal, evaluated(objective, state), params, data, _ROWS)
     batches = [(batch, _outputs_of(model, params, state, batch)) for batch in data.batches(rows)]
     row_count = math.fsum(float(batch.count) for batch, _ in batches)
     scale = float(objective.data_size) * float(objective.likelihood_power) / row_count
@@ -366,7 +366,7 @@ class _RowsLoss:
 
     def __init__(self, objective: Objective, mode: LaplaceFit, data: Data) -> None:
         self._objective, self._data = objective, data
-        self._rows = rows_at_once(Diagonal, objective, mode.params, data, _ROWS)
+        self._rows = rows_per_pass(Diagonal, objective, mode.params, data, _ROWS)
 
     def __call__(self, params: Params) -> tuple[float, Params]:
         value, gradient, seen = 0.0, None, 0.0

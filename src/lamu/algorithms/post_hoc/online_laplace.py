@@ -14,7 +14,7 @@ from lamu import tree
 from lamu.algorithms.optimisers import Optimizer
 from lamu.algorithms.post_hoc.averaged_curvature import AveragedGaussNewton
 from lamu.algorithms.post_hoc.ggn_blocks import evaluated
-from lamu.algorithms.post_hoc.laplace import Laplace, mode_finder, named
+from lamu.algorithms.post_hoc.laplace import Laplace, mode_finder, structure_name
 from lamu.algorithms.post_hoc.laplace_fit import RowSums, row_sums
 from lamu.algorithms.post_hoc.scale_search import PriorScales, ScalePerLayer, ScalePerWeight, prior_of
 from lamu.data.batch import Batch
@@ -74,7 +74,7 @@ class OnlineLaplace(Wrapper):
 
     @property
     def choices(self) -> Choices:
-        name = named(self.structure) if self.structure else "dense or Kronecker"
+        name = structure_name(self.structure) if self.structure else "dense or Kronecker"
         departures = ("minibatch curvature of moving weights", "prior and noise by steps on the evidence")
         departures = ("Gauss-Newton for the Hessian", *departures, "dispersions a point")
         curvature = type(self._curvature()).__name__

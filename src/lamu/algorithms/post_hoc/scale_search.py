@@ -27,7 +27,7 @@ from lamu.operators.dense import DenseEigen
 from lamu.operators.interface import is_operator
 from lamu.predictives import LaplaceBridge, Linearised, LinearisedMarginal, PredictiveRule, Probit
 from lamu.predictives.linearised import OutputsRule
-from lamu.predictives.tangent import bytes_of_a_row
+from lamu.predictives.tangent import bytes_per_row
 from lamu.priors import LayerwiseNormal
 from lamu.priors.normal import layerwise
 from lamu.record import record
@@ -285,7 +285,7 @@ def batches_that_fit(
     # By shapes only: a precision computed outside jit compiles a program for each operation.
     weights = jax.eval_shape(lambda mode: Gaussian(mode.params["network"], mode.precision(objective)), mode)
     parts = (objective.model, weights, mode.params["likelihood"], mode.network_state, held_out.x)
-    taken = bytes_of_a_row(*parts, marginal)
+    taken = bytes_per_row(*parts, marginal)
     most = max(1, memory.budget() // max(taken, 1))
     if count <= most:
         return [held_out.example(count)]

@@ -45,7 +45,7 @@ class DenseHead:
         >>> import jax.numpy as jnp
         >>> from lamu.algorithms import DenseHead
         >>> raw = DenseHead().init({"kernel": jnp.zeros((2, 1))}, 0.5)
-        >>> DenseHead().spread(raw, jnp.array([[2.0, 0.0]])).round(6).tolist()
+        >>> DenseHead().quadratic_form(raw, jnp.array([[2.0, 0.0]])).round(6).tolist()
         [[1.0]]
     """
 
