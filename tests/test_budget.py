@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (102_187, 74_000),
+    "lines": (102_226, 74_000),
     "files": (370, 330),
-    "lines of code": (50_292, 36_000),
-    "lines of code, core": (33_554, 25_000),
+    "lines of code": (50_309, 36_000),
+    "lines of code, core": (33_569, 25_000),
     "lines of code, graphs": (8_019, 6_000),
-    "lines of code, tables": (8_719, 5_000),
+    "lines of code, tables": (8_721, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.486, 0.5),
     "import lines a line of code": (0.172, 0.15),

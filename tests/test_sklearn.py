@@ -18,6 +18,7 @@ from sklearn.utils.estimator_checks import check_estimator, estimator_checks_gen
 
 import lamu
 from lamu.sklearn import BayesianClassifier, BayesianRegressor, GaussianMixture, load
+from lamu.sklearn import estimator as estimators
 from lamu.sklearn.estimator import distinct, refuse_words
 from lamu.store import StoreError
 
@@ -200,6 +201,29 @@ def test_counts_have_their_own_likelihood():
         linear(BayesianRegressor, likelihood="poisson").fit(x, y - 1)
     with pytest.raises(ValueError, match="there is no likelihood 'ordinal' for such a target"):
         linear(BayesianRegressor, likelihood="ordinal").fit(x, y)
+
+
+def test_the_default_prior_is_about_the_constant_model(monkeypatch):
+    # About zero it drew the 2.3 % of a class in 600 rows to 3.1 %, and the mean of sixty durations of 3,386 to 2,964.
+    given = []
+
+    def recorder(model, *_, **__):
+        given.append(model.network.level)
+        raise InterruptedError
+
+    monkeypatch.setattr(estimators, "fit_folds", recorder)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(30, 1)), rng.gamma(2.0, 1500.0, size=30)
+    network, weight = lamu.networks.Linear(), np.r_[np.zeros(10), np.full(20, 2)]
+    for likelihood, prior in (("gamma", None), ("gamma", lamu.priors.Normal(1.0)), ("gaussian", None)):
+        with pytest.raises(InterruptedError):
+            BayesianRegressor(likelihood, network=network, prior=prior).fit(x, y, weight)
+    np.testing.assert_allclose(given[0], np.log(y[10:].mean()), atol=0.01)
+    assert given[1] is given[2] is None
+    classifier = linear(BayesianClassifier).fit(x, np.r_[np.zeros(25), np.ones(5)])
+    np.testing.assert_allclose(classifier.posterior_.model.network.level, np.log(5 / 25), atol=0.1)
+    again = pickle.loads(pickle.dumps(classifier))
+    np.testing.assert_array_equal(again.predict_proba(x), classifier.predict_proba(x))
 
 
 @pytest.mark.stress

@@ -31,6 +31,7 @@ from lamu.data.batch import Batch, with_offset
 from lamu.likelihoods import Likelihood
 from lamu.loop import fit
 from lamu.model import Model
+from lamu.networks import Standardised
 from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm
@@ -45,6 +46,7 @@ from lamu.typing import Array, Data, Options, Params
 
 __all__ = [
     "FoldedFit",
+    "centred",
     "constant_of",
     "default_length",
     "epochs_of",
@@ -298,11 +300,36 @@ def _at_constant(model: Model, rows: Arrays) -> Model:
     if not biases:
         return model
     intercept, dispersions = constant_of(model.likelihood, replace(all_rows, x=None))
+    if isinstance(model.network, Standardised) and model.network.level is not None:
+        intercept = intercept - np.asarray(model.network.level)
     # Stopped early, a linear model is then between the constant and its optimum, and not near random slopes.
     fresh = np.zeros_like if model.network.linear else lambda leaf: None
     first = lambda path, leaf: intercept.reshape(leaf.shape) if path == biases[-1] else fresh(leaf)
     network = tree.map_with_path(first, params["network"])
     return model.starting_at({"network": network, "likelihood": dispersions}, jax.tree.map(lambda _: None, state))
+
+
+def centred(model: Model, data: Data) -> Model:
+    """Returns a standardised model whose outputs are deviations from the best constant ones.
+
+    A prior about zero is then one about that constant, as for a target that is standardised.
+
+    Args:
+        model: a model of `Model.standardised`.
+        data: its training rows.
+
+    Examples:
+        >>> import lamu, numpy as np
+        >>> from lamu.folds import centred
+        >>> x, y = np.arange(4.0)[:, None], np.array([999, 1000, 1001, 1000])
+        >>> model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Poisson()).standardised(x, y)
+        >>> centred(model, (x, y)).network.level.round(1).tolist()
+        [6.9]
+    """
+    rows = model.rows(data)
+    network: Any = model.network
+    intercept, _ = constant_of(model.likelihood, replace(rows.example(rows.count), x=None))
+    return replace(model, network=replace(network, level=intercept))
 
 
 def constant_of(likelihood: Likelihood, batch: Batch) -> tuple[np.ndarray, Params]:

@@ -127,12 +127,13 @@ class Augmented(_Changed):
 
 @record
 class Standardised(NetworkWrapper):
-    r"""The network \(x \mapsto f((x - \mathrm{shift}) / \mathrm{scale})\), with the scaling as part of the model.
+    r"""The network \(x \mapsto f((x - \mathrm{shift}) / \mathrm{scale}) + \mathrm{level}\), with constants of the data.
 
     Attributes:
         base: f.
         shift: subtracted from the inputs, shape of one input. A constant, never a parameter.
         scale: divides them, shape of one input. A constant, never a parameter.
+        level: added to the outputs, shape of one row's outputs; None for nothing. A constant, never a parameter.
 
     Examples:
         >>> import jax, jax.numpy as jnp
@@ -145,6 +146,7 @@ class Standardised(NetworkWrapper):
 
     shift: Rows
     scale: Rows
+    level: Rows | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -161,6 +163,14 @@ class Standardised(NetworkWrapper):
             )
         shift, scale = (jax.lax.stop_gradient(jnp.asarray(part, x.dtype))[None] for part in (self.shift, self.scale))
         return (x - shift) / scale
+
+    def apply(
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, State]:
+        f, state = super().apply(params, state, x, key, train, mask)
+        if self.level is None:
+            return f, state
+        return f + jax.lax.stop_gradient(jnp.asarray(self.level, f.dtype))[None], state
 
 
 @record

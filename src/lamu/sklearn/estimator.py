@@ -23,7 +23,7 @@ from lamu.data.imputation import Completions
 from lamu.data.inputs import Features, completions, learn, transform
 from lamu.data.wording import nearest
 from lamu.data.written_numbers import is_code, is_number
-from lamu.folds import fit_folds
+from lamu.folds import centred, fit_folds
 from lamu.likelihoods import Likelihood
 from lamu.likelihoods.table import LIKELIHOODS, OTHER_NAMES
 from lamu.loop import fit
@@ -410,6 +410,8 @@ class BayesianEstimator(PosteriorEstimator):
         prior = LearnedNormal(0.5) if self.prior is None else self.prior
         model = Model(network, likelihood, prior).standardised(x, y, weight)
         data = {"x": x, "y": y, "weight": weight}
+        if self.prior is None and not likelihood.support.affine:
+            model = centred(model, data)
         options: Options = {"seed": seed, "batch_size": self.batch_size}
         if self.epochs is not None:
             options["epochs"] = self.epochs

@@ -34,7 +34,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
             `lamu fit --likelihood`: "ordinal" for ordered classes; None for "logit" on two classes, else "categorical".
         network: f, one of `lamu.networks` (`Linear()` for a generalised linear model) or a custom one; None for two
             hidden layers of 64 units.
-        prior: \(p(\theta)\); None for a Normal whose scale is learned.
+        prior: \(p(\theta)\); None for a Normal whose scale is learned, about the best constant prediction.
         algorithm: one of `lamu.algorithms` or `lamu.mcmc`; None for an ensemble over folds (`lamu.fit_folds`).
         epochs: passes over the rows; None until convergence, and at most 500 of an ensemble over folds.
         batch_size: rows a step, where one of these four is given; the mixture sets its own.
@@ -95,7 +95,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
             counts, "student_t" for heavy tails; None for a Gaussian with a learned noise.
         network: f, one of `lamu.networks` (`Linear()` for a generalised linear model) or a custom one; None for two
             hidden layers of 64 units.
-        prior: \(p(\theta)\); None for a Normal whose scale is learned.
+        prior: \(p(\theta)\); None for a Normal whose scale is learned, about the best constant prediction.
         algorithm: one of `lamu.algorithms` or `lamu.mcmc`; None for an ensemble over folds (`lamu.fit_folds`).
         epochs: passes over the rows; None until convergence, and at most 500 of an ensemble over folds.
         batch_size: rows a step, where one of these four is given; the mixture sets its own.
