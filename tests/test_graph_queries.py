@@ -593,6 +593,12 @@ def wide(m: Any) -> None:
         m.sample("y", graphs.Normal(s * m.data("x"), precision=1.0))
 
 
+def slopes(m: Any) -> None:
+    w = m.sample("w", MultivariateNormal(jnp.zeros(3), jnp.eye(3)))
+    with m.rows():
+        m.sample("y", graphs.Normal(m.data("x") @ w, precision=1.0))
+
+
 def of_numpyro(group: Any) -> None:
     sample, plate = numpyro.sample, numpyro.plate
     mu, tau = sample("mu", dist.Normal(1.0, 2.0)), sample("tau", dist.Gamma(3.0, 2.0))
@@ -662,6 +668,7 @@ def test_the_prior_predictive_draws_networks_and_dispersions_in_the_shape_of_tar
         (grouped, 0, {"group": GROUP}, ValueError, "n=0 must be at least one"),
         (grouped, 3, 5, ValueError, "a row has the input 'group'; give it by name"),
         (grouped, 3, {"group": np.array([4])}, ValueError, "group is 4 in row 0, and a has 4 members"),
+        (slopes, 3, {"x": np.ones((4, 5, 3))}, ValueError, r"'x' has the shape \(5, 3\) in a row, and @ takes a vector"),
         (models.Topics(2, 5), 3, 5, TypeError, "how many words a document has is no part of the model"),
         (wide, 9, {"x": np.array([1e300])}, ValueError, r"draws of 'y' are not finite .* \(s\), a prior that"),
     ],

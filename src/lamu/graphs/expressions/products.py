@@ -79,7 +79,13 @@ class Times(Expression):
 
     def first(self, environment: Environment) -> Array:
         # Returns E[W] E[z].
-        return self.left.first(environment) @ self.right.first(environment)
+        left = self.left.first(environment)
+        if isinstance(self.left, Input) and self.shape == () and jnp.ndim(left) > 1:
+            raise ValueError(
+                f"the input {self.left.name!r} has the shape {jnp.shape(left)} in a row, and @ takes a vector of it; "
+                "give one observation a row, and index a plate by an input that names its group"
+            )
+        return left @ self.right.first(environment)
 
     def quadratic(self, weight: Array, environment: Environment) -> Array:
         # Returns \(\mathrm{tr}\,(\sum_d c_d E[w_d w_d^\top])\, E[z z^\top]\), or its known form.
