@@ -9,15 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 import lamu
 from lamu import graphs
 from lamu.families import Beta, Dirichlet, Exponential, Gamma, Gaussian, InverseGamma, MultivariateNormal, Wishart
 from lamu.graphs.expressions import Environment, Indexed, KnownValue, Variable
-from lamu.graphs.joint import log_joint
+from lamu.graphs.joint import Row, log_joint
 from lamu.graphs.program import GraphSite
-from lamu.graphs.statistics import KINDS, Variances, kind_of
+from lamu.graphs.statistics import KINDS, PositiveNumbers, Variances, kind_of
 from lamu.operators import Diagonal
 from lamu.record import decode, encode
 from tests.for_each import for_each
@@ -410,3 +410,64 @@ def test_a_precision_times_a_diagonal_matrix_is_that_of_independent_numbers() ->
             graph(no_matrix)
     with pytest.raises(TypeError, match="tau is positive numbers"):
         graph(lambda tau: -tau * jnp.eye(2))
+
+
+@pytest.mark.stress
+def test_gamma_poisson_factors_end_at_a_fixed_point_of_the_updates_with_shares_of_counts() -> None:
+    """Cemgil (2009): every count is shared out by exp(E log θ + E log β); bound, beliefs and predictions by hand."""
+    random, K = np.random.default_rng(0), 2
+    y = random.poisson(random.gamma(1.0, 1.0, (12, K)) @ random.gamma(0.7, 3.0, (K, 5))).astype(float)
+    exposure = random.uniform(0.5, 2.0, 12)
+
+    def program(m: Any) -> None:
+        beta = m.sample("beta", Gamma(0.7, 0.3), plate=(K, 5))
+        with m.rows():
+            theta = m.sample("theta", graphs.Gamma(1.5, 1.0), plate=K)
+            m.sample("y", graphs.Poisson((m.data("exposure") * theta) @ beta))
+
+    rows = {"y": y, "exposure": exposure}
+    graph = lamu.Graph(program, local={"theta": graphs.Coordinate(500, 1e-10)})
+    posterior = lamu.fit(graph, rows, lamu.algorithms.vmp(), steps=400).posterior
+    of_beta, of_theta = posterior.belief.factors["network"].factors["beta"], posterior.local(rows)["theta"]
+    (a, b), (c, d) = ((np.asarray(q.shape), np.asarray(q.rate)) for q in (of_beta, of_theta))
+    log = lambda shape, rate: special.digamma(shape) - np.log(rate)
+    logs = log(c, d)[:, :, None] + np.log(exposure)[:, None, None] + log(a, b)[None]
+    share = special.softmax(logs, axis=1) * y[:, None]
+    np.testing.assert_allclose(a, 0.7 + share.sum(0), rtol=1e-3)
+    np.testing.assert_allclose(b, 0.3 + np.broadcast_to((exposure[:, None] * c / d).sum(0)[:, None], (K, 5)), rtol=1e-3)
+    np.testing.assert_allclose(c, 1.5 + share.sum(2), rtol=1e-3)
+    np.testing.assert_allclose(d, 1.0 + exposure[:, None] * (a / b).sum(1), rtol=1e-3)
+    mean = (exposure[:, None] * c / d) @ (a / b)
+    bound = np.sum(y * special.logsumexp(logs, axis=1) - mean - special.gammaln(y + 1))
+    for shape, rate, first in ((a, b, stats.gamma(0.7, scale=1 / 0.3)), (c, d, stats.gamma(1.5))):
+        prior = (first.args[0] - 1) * log(shape, rate) - shape / rate / first.kwds.get("scale", 1.0)
+        prior = prior - special.gammaln(first.args[0]) - first.args[0] * np.log(first.kwds.get("scale", 1.0))
+        bound += np.sum(prior + stats.gamma(shape, scale=1 / rate).entropy())
+    assert float(posterior.evidence) == pytest.approx(bound, abs=1e-3)
+    # At known values F is the log density itself.
+    values = {"beta": jnp.asarray(a / b)}
+    row = Row.of(graph.in_rows, graph.columns, {"y": y[0], "exposure": exposure[0]}, 1.0)
+    environment = Environment(graph.values(values))
+    found = row.log_joint(environment, {"theta": PositiveNumbers.of(jnp.asarray(c[0] / d[0]))})
+    law = stats.poisson.logpmf(y[0], mean[0]).sum() + stats.gamma(1.5).logpdf(c[0] / d[0]).sum()
+    np.testing.assert_allclose(found, law, rtol=1e-9)
+
+
+def test_products_of_rates_are_rates_of_counts_alone() -> None:
+    m = graphs.Program()
+    theta, beta, one = m.sample("theta", Gamma(1.0, 1.0), plate=2), m.sample("beta", Gamma(1.0, 1.0), plate=(2, 3)), 1.0
+    assert (theta @ beta).shape == (3,)
+    assert (beta[:, 0] @ theta).shape == (jnp.ones((4, 2)) @ theta).shape[1:] == ()
+    assert not graphs.Poisson(theta @ beta).affine
+    with pytest.raises(ValueError, match=r"@ of rates meets \(2, 3\) and \(2,\), of beta, theta; give independent"):
+        beta @ theta
+    with pytest.raises(ValueError, match="@ of rates meets -1; give numbers from zero"):
+        theta @ np.array([-1.0, 1.0])
+    with pytest.raises(ValueError, match="give independent variables"):
+        theta @ theta
+    with pytest.raises(TypeError, match="the precision of Normal is beta, theta, a sum or a product"):
+        graphs.Normal(0.0, precision=theta @ beta)
+    with pytest.raises(TypeError, match=r"multiplies positive numbers, which is a rate of graphs\.Poisson"):
+        (theta @ beta).first(Environment({}))
+    with pytest.raises(TypeError, match="is beta, theta, a sum or a product"):
+        graphs.Poisson(theta @ beta + one)

@@ -10,7 +10,7 @@ import numpy as np
 from jax.scipy.special import betaln, gammaln
 
 from lamu.families import Poisson as CountBelief
-from lamu.graphs.expressions import Environment, Expression, KnownValue, ScaleProduct, Variable, lifted
+from lamu.graphs.expressions import Environment, Expression, KnownValue, RateProduct, ScaleProduct, Variable, lifted
 from lamu.graphs.factor import Factor, argument, one_hot, summed
 from lamu.graphs.statistics import (
     Bits,
@@ -43,6 +43,7 @@ __all__ = [
     "HalfCauchy",
     "InverseGamma",
     "InverseGammaFactor",
+    "MixedPoissonFactor",
     "Poisson",
     "PoissonFactor",
 ]
@@ -171,19 +172,24 @@ class HalfCauchy:
 def Poisson(rate: Any) -> PoissonFactor:
     r"""Returns the Poisson factor of observed counts, \(x\, E\log r - E r - \log x!\).
 
+    Rates may be products of vectors with `Gamma` beliefs, \(r_d = \sum_k \theta_k \beta_{kd}\), `theta @ beta`; then
+    \(E \log r_d\) is its best bound over the shares of each count.
+
     Args:
         rate: r: positive numbers, or variables with a `Gamma` belief.
 
     Raises:
         TypeError: for an argument without a closed form.
 
-    Source: Winn & Bishop (2005), section 2.3.
+    Source: Winn & Bishop (2005), section 2.3; Cemgil (2009), section 3, for products.
 
     Examples:
         >>> from lamu import graphs
         >>> graphs.Poisson(3.0).shape
         ()
     """
+    if isinstance(rate, RateProduct):
+        return MixedPoissonFactor(rate)
     return PoissonFactor(argument(rate, PositiveNumbers, "the rate of Poisson"))
 
 
@@ -211,6 +217,21 @@ class PoissonFactor(Factor):
         # Returns E r, and E r plus the variance of r.
         rate = self.rate.of_kind(PositiveNumbers, environment)
         return rate.value, rate.value + rate.value**2 / rate.shape
+
+
+@record
+class MixedPoissonFactor(PoissonFactor):
+    """Poisson factor of counts whose rates are sums of products. Use `Poisson`."""
+
+    rate: RateProduct
+
+    affine = False
+    exchangeable = True
+
+    def predicted(self, environment: Environment) -> tuple[Array, Array]:
+        # Returns E r, and E r plus the variance of r.
+        mean = self.rate.of_kind(PositiveNumbers, environment).value
+        return mean, mean + self.rate.variance(environment)
 
 
 def Bernoulli(probability: Any) -> BernoulliFactor:

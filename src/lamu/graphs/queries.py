@@ -33,7 +33,13 @@ from lamu.graphs.normal_factors import (
     NormalFactor,
     OfVectors,
 )
-from lamu.graphs.positive_factors import BernoulliFactor, BernoulliLogitsFactor, CategoricalFactor, PoissonFactor
+from lamu.graphs.positive_factors import (
+    BernoulliFactor,
+    BernoulliLogitsFactor,
+    CategoricalFactor,
+    MixedPoissonFactor,
+    PoissonFactor,
+)
 from lamu.graphs.potential import Potential
 from lamu.graphs.program import GraphSite
 from lamu.graphs.reading import over_blocks
@@ -610,4 +616,5 @@ _LAWS: dict[Any, Any] = {
     BernoulliLogitsFactor: Bernoulli,
     CircuitFactor: Bernoulli,
     PoissonFactor: Poisson,
+    MixedPoissonFactor: Poisson,
 }

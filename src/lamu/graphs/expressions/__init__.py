@@ -8,7 +8,7 @@
 # |---|---|
 # | `interface` | `Expression`, the `Environment` where one is evaluated, `Variable`, `KnownValue` and `Input` |
 # | `members` | `Indexed`, \(x_z\), and `Sliced` |
-# | `products` | `Times`, \(W z\), `Sum`, `Multiple`, \(c x\), `ScaleProduct`, and `StickBreaking` |
+# | `products` | `Times`, \(W z\), `Sum`, `Multiple`, \(c x\), `RateProduct`, `ScaleProduct`, and `StickBreaking` |
 
 from lamu.graphs.expressions.interface import (
     Environment,
@@ -22,7 +22,7 @@ from lamu.graphs.expressions.interface import (
     repeated_picks,
 )
 from lamu.graphs.expressions.members import Indexed, Sliced
-from lamu.graphs.expressions.products import Multiple, ScaleProduct, StickBreaking, Sum, Times
+from lamu.graphs.expressions.products import Multiple, RateProduct, ScaleProduct, StickBreaking, Sum, Times
 
 __all__ = [
     "Environment",
@@ -31,6 +31,7 @@ __all__ = [
     "Input",
     "KnownValue",
     "Multiple",
+    "RateProduct",
     "ScaleProduct",
     "Sliced",
     "StickBreaking",

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import logsumexp
 
 from lamu.graphs.expressions.interface import Environment, Expression, Input, KnownValue, common_shape, lifted
 from lamu.graphs.statistics import (
@@ -24,6 +25,7 @@ from lamu.typing import Array
 
 __all__ = [
     "Multiple",
+    "RateProduct",
     "ScaleProduct",
     "StickBreaking",
     "Sum",
@@ -233,9 +235,62 @@ def multiplies_variables(node: Any) -> bool:
     return any(isinstance(part, Times) and bool(part.left.names and part.right.names) for part in found)
 
 
-def product(left: Any, right: Any) -> Times:
+@record
+class RateProduct(Expression):
+    r"""The sum of products of independent positive numbers, \(r_d = \sum_k \theta_k \beta_{kd}\), a rate of counts."""
+
+    # \[ E[r_d] = \sum_k E[\theta_k] E[\beta_{kd}], \qquad
+    #    E[\log r_d] \ge \log \sum_k \exp(E\log\theta_k + E\log\beta_{kd}) \]
+    #
+    # which is the best bound over the shares of a count that each k has.
+
+    left: Expression  # θ `[..., K]`
+    right: Expression  # β `[K]` or `[K, D]`
+
+    def __post_init__(self) -> None:
+        for side in (self.left, self.right):
+            if isinstance(side, KnownValue) and not np.all(np.asarray(side.value) >= 0):
+                raise ValueError(f"@ of rates meets {np.min(side.value):g}; give numbers from zero")
+        both = _on_both(self.left, self.right)
+        shapes = [side.shape for side in (self.left, self.right)]
+        known = [shape for shape in shapes if shape is not None]
+        if both or () in known or (len(known) == 2 and (len(known[1]) > 2 or known[0][-1] != known[1][0])):
+            raise ValueError(
+                f"@ of rates meets {shapes[0]} and {shapes[1]}, of {', '.join(sorted(self.names))}; give independent "
+                "variables [..., K] and [K] or [K, D]"
+            )
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        # The axes of θ but the last, and D.
+        left, right = self.left.shape, self.right.shape
+        return None if left is None or right is None else (*left[:-1], *right[1:])
+
+    def of_kind(self, kind: type[S], environment: Environment) -> Any:
+        # Returns the bound of the logarithm, and the expectation.
+        if kind is not PositiveNumbers:
+            raise TypeError(
+                f"{' @ '.join(sorted(self.names))} multiplies positive numbers, which is a rate of graphs.Poisson "
+                "alone; take numbers there, of Normal or MultivariateNormal"
+            )
+        left, right = (side.of_kind(PositiveNumbers, environment) for side in (self.left, self.right))
+        logs = left.log[..., None] + (right.log[:, None] if right.log.ndim == 1 else right.log)
+        log = environment.temperature * logsumexp(logs / environment.temperature, axis=-2)
+        return PositiveNumbers(log[..., 0] if right.log.ndim == 1 else log, left.value @ right.value)
+
+    def variance(self, environment: Environment) -> Array:
+        """Returns the variance of r."""
+        sides = [side.of_kind(PositiveNumbers, environment) for side in (self.left, self.right)]
+        squares, seconds = [s.value**2 for s in sides], [s.value**2 * (1.0 + 1.0 / s.shape) for s in sides]
+        return seconds[0] @ seconds[1] - squares[0] @ squares[1]
+
+
+def product(left: Any, right: Any) -> Times | RateProduct:
     """Returns the product of two expressions, one of which may be an array."""
-    return Times(lifted(left), lifted(right))
+    sides = lifted(left), lifted(right)
+    kinds = {kind for side in sides for kind in side.kinds() or (Numbers,)}
+    rates = PositiveNumbers in kinds and kinds <= {PositiveNumbers, Statistics}
+    return RateProduct(*sides) if rates else Times(*sides)
 
 
 def total(left: Any, right: Any) -> Sum:
