@@ -208,3 +208,29 @@ def test_a_prior_of_ones_own_defines_its_density_alone() -> None:
     with pytest.raises(TypeError, match="log_prob"):
         type("Empty", (Prior,), {})()
     assert isinstance(Normal(), Prior)
+
+
+@record
+class TwoHeads(Likelihood):
+    """Two numbers a row, side by side in outputs and targets."""
+
+    support = Real()
+
+    def log_prob(self, params: Any, f: Any, y: Any) -> Any:
+        return dist.Laplace(f, 0.3).to_event(1).log_prob(y)
+
+    def sample(self, key: Any, params: Any, f: Any) -> Any:
+        return dist.Laplace(f, 0.3).to_event(1).sample(key)
+
+    def outputs(self, y: Any = None) -> int:
+        return 2
+
+
+def test_several_values_a_row_are_told_what_to_do() -> None:
+    """Targets by other names than value were printed whole, and laws of one value were called broken."""
+    model = lamu.Model(lamu.networks.Linear(), TwoHeads())
+    y = {"label": np.zeros(8), "number": np.zeros(8)}
+    with pytest.raises(ValueError, match=r"mapping of 'label', 'number' without 'value'.*side by side$"):
+        lamu.fit(model, (np.ones((8, 1)), y), lamu.algorithms.adam(), epochs=1)
+    with pytest.raises(ValueError, match="TwoHeads draws several values a row"):
+        lamu.testing.check_likelihood(TwoHeads())

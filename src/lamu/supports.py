@@ -107,6 +107,11 @@ class Support:
             >>> from lamu.supports import Counts
             >>> Counts().check([3.0, 1.0], "Poisson")
         """
+        if isinstance(y, Mapping):
+            raise ValueError(
+                f"the targets are a mapping of {', '.join(map(repr, y))} without 'value', and {name} takes "
+                f"{self.values}; give them under 'value', several numbers of a row side by side"
+            )
         y = np.asarray(y)
         if not (np.issubdtype(y.dtype, np.number) or y.dtype == bool or jnp.issubdtype(y.dtype, jnp.floating)):
             raise ValueError(

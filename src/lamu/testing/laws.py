@@ -7,9 +7,13 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["check", "close", "within_errors"]
+__all__ = ["Inapplicable", "check", "close", "within_errors"]
 
 ERRORS = 5.0  # standard errors of an average over draws; one number fails by chance once in two million
+
+
+class Inapplicable(Exception):
+    """Raised by a law that cannot be asked of a subject."""
 
 
 def check(what: str, subject: object, laws: Iterable[Callable[[Any], None]]) -> None:
@@ -18,7 +22,9 @@ def check(what: str, subject: object, laws: Iterable[Callable[[Any], None]]) -> 
     for law in laws:
         try:
             law(subject)
-        except Exception as error:  # any error breaks the law
+        except Inapplicable as error:
+            raise ValueError(f"{what} {error}") from error
+        except Exception as error:  # any other error breaks the law
             told = " ".join(str(error).split())
             broken.append(f"{law.__name__}: {type(error).__name__}: {told}")
     if broken:

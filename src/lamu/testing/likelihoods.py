@@ -12,7 +12,7 @@ import numpy as np
 
 from lamu.likelihoods import Likelihood
 from lamu.supports import Classes, Rankings, value_of
-from lamu.testing.laws import ERRORS, check, close, within_errors
+from lamu.testing.laws import ERRORS, Inapplicable, check, close, within_errors
 from lamu.typing import Array, Params
 
 __all__ = ["LIKELIHOOD_LAWS", "LikelihoodCase", "check_likelihood"]
@@ -65,7 +65,7 @@ class LikelihoodCase:
             return jnp.asarray(y), jnp.ones(y.shape, self.f.dtype)
         draws = np.asarray(self.draws, float)
         if draws.ndim != 2 or isinstance(support, Rankings):
-            raise NotImplementedError("several values a row")
+            raise Inapplicable("draws several values a row, and laws integrate over one; check its parts one by one")
         low, high = draws.min(axis=0), draws.max(axis=0)
         room = 3 * (high - low) + 1e-3
         if support.discrete:
@@ -279,6 +279,7 @@ def check_likelihood(likelihood: Likelihood, f: object = None, params: Params | 
 
     Raises:
         AssertionError: names every broken law, with its values.
+        ValueError: for a likelihood of several values a row.
 
     Examples:
         >>> import lamu
