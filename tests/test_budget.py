@@ -20,7 +20,7 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (102_328, 74_000),
+    "lines": (102_329, 74_000),
     "files": (370, 330),
     "lines of code": (50_371, 36_000),
     "lines of code, core": (33_577, 25_000),

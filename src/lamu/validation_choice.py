@@ -67,7 +67,8 @@ _TENTH, _FIFTH = 0.1, 0.2  # shares of the rows that judge a scale and a tempera
 # Chosen with `ivon` on development splits 0 to 3 of iris, wine and breast_cancer, 120 to 455 rows (NLL less Adam's; one
 # standard error is .005 to .015):
 # - Temperatures chosen by 24 rows of iris had an NLL of -.058, by five times 24 rows -.072. Other sets did not differ.
-# - With one standard error in `paired` -.072, -.002, +.004, with two -.071, -.003, +.000, and warmer temperatures.
+# - With one standard error of `mean_and_margin` -.072, -.002, +.004, with two -.071, -.003, +.000, and warmer
+#   temperatures.
 # - Requiring more than one row's nat for a colder temperature changed these by .002 at most. It protects the tails:
 #   where no judging row is mispredicted, colder is slightly better for all, and one mispredicted test row outweighs it.
 # - Choosing the prior's scale too -.039, +.000, +.065: few rows prefer wide priors that one other row refutes.

@@ -45,7 +45,7 @@ __all__ = [
 _NODES = 32  # of the Gauss–Hermite rule; not measured
 # The same given each of seven dispersions: intervals of eight rows ended within .7 % of their width of those by 64.
 _NODES_EACH = 16
-_MOST_ROWS = 1024  # activations of the network are not in `bytes_of_a_row` where a precision is dense
+_MOST_ROWS = 1024  # activations of the network are not in `bytes_per_row` where a precision is dense
 
 
 class OutputsRule(PredictiveRule):

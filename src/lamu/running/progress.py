@@ -73,7 +73,7 @@ class Interruption:
     """Context manager that ends without an error at a keyboard interrupt."""
 
     # Inside of it, where Ctrl-C raises `KeyboardInterrupt` in this thread, it handles the signal itself: one that comes
-    # where Python would drop the error is raised at the next `heed`, or a moment later where that comes first.
+    # where Python would drop the error is raised at the next `raise_pending`, or a moment later where that comes first.
     #
     # `came`: whether there was an interrupt.
 
