@@ -254,7 +254,7 @@ class RateProduct(Expression):
         both = _on_both(self.left, self.right)
         shapes = [side.shape for side in (self.left, self.right)]
         known = [shape for shape in shapes if shape is not None]
-        if both or () in known or (len(known) == 2 and (len(known[1]) > 2 or known[0][-1] != known[1][0])):
+        if both or () in known or (len(known) == 2 and (len(known[1]) > 2 or known[0][-1:] != known[1][:1])):
             raise ValueError(
                 f"@ of rates meets {shapes[0]} and {shapes[1]}, of {', '.join(sorted(self.names))}; give independent "
                 "variables [..., K] and [K] or [K, D]"
