@@ -203,3 +203,13 @@ def test_mistakes_say_what_to_do() -> None:
         swag(type("Own", (), dict.fromkeys(("traits", "choices", "init", "step", "posterior"), print))())
     with pytest.raises(TypeError, match="is a sampler"):
         swag(lamu.mcmc.nuts(chains=1, warmup=2, draws=2))
+
+
+@pytest.mark.measured
+def test_iterates_closer_than_the_posterior_are_told_a_higher_rate() -> None:
+    """The advice was a rate that falls to zero, which took their spread to a hundredth."""
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(1.0))
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    with pytest.warns(lamu.Unconverged, match="precisions are off.*a higher constant rate widens") as told:
+        lamu.fit(model, (x, x.sum(axis=1)), swag(sgd(0.5)), epochs=100, batch_size=40)
+    assert "falls to zero" not in str(told[0].message)

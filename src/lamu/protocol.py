@@ -84,6 +84,8 @@ class Traits:
         chooses_prior_scale: whether it chooses the scale of a `LearnedNormal` prior by itself.
         samples: the number of parameter draws that a step averages (`lamu.tree.each`), which may be spread over
             devices; None where it averages none.
+        spread_remedy: how to change the belief's covariance where the loss does not determine it, so that a longer run
+            would not mend it; empty where the loss does.
 
     Examples:
         >>> from lamu.protocol import Traits
@@ -105,6 +107,7 @@ class Traits:
     messages: bool = static(default=False)
     chooses_prior_scale: bool = static(default=False)
     samples: int | None = static(default=None)
+    spread_remedy: str = static(default="")
 
     @property
     def axes(self) -> tuple[str, ...]:

@@ -211,13 +211,13 @@ def _choices(algorithm: object) -> tuple[Any, Any, Any]:
     return expectation, curvature, algorithm.structure if kronecker else Diagonal
 
 
-def _remedy(algorithm: object, convergence: Convergence) -> str:
+def _remedy(algorithm: Any, convergence: Convergence) -> str:
     """Returns the remedy for precisions that do not converge to the expected Hessian in any number of steps."""
     curvature = algorithm.curvature if isinstance(algorithm, Rule) else None
     curvature = curvature.base if isinstance(curvature, ClippedGradient) else curvature
     close = replace(convergence, precision_error=None, precision_error_90=None).complaints == convergence.complaints
     if close or not isinstance(curvature, _NO_ESTIMATES):
-        return ""
+        return "" if close else algorithm.traits.spread_remedy
     return (
         f"curvature={type(curvature).__name__}(...) is not an unbiased estimate of the Hessian, so that a longer run "
         "would not mend them; leave curvature= out"

@@ -285,7 +285,12 @@ class Swag(Wrapper):
 
     @property
     def traits(self) -> Traits:
-        return replace(self.base.traits, needs_data_pass=True)
+        remedy = (
+            "swag's covariance is the spread of the optimiser's iterates, which a longer run does not change and a "
+            "higher constant rate widens, for instance swag(sgd(0.2, momentum=0.9)); ivon() and laplace() have that of "
+            "the posterior"
+        )
+        return replace(self.base.traits, needs_data_pass=True, spread_remedy=remedy)
 
     @property
     def choices(self) -> Choices:
