@@ -233,3 +233,10 @@ def test_a_class_that_writes_itself_is_left_to_it() -> None:
             return "its own"
 
     assert repr(Part(Named(1))) == "Part(value=its own, names=())"
+
+
+def test_a_network_standardised_before_it_had_a_level_is_read() -> None:
+    arrays: dict[str, np.ndarray] = {}
+    written = encode(lamu.networks.Standardised(lamu.networks.Linear(), np.zeros(2), np.ones(2)), arrays)
+    del written["fields"]["level"]
+    assert decode(written, arrays).level is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import field
 from typing import Any
 
 import jax
@@ -146,7 +147,7 @@ class Standardised(NetworkWrapper):
 
     shift: Rows
     scale: Rows
-    level: Rows | None = None
+    level: Rows | None = field(default=None, metadata={"added": True})
 
     def __post_init__(self) -> None:
         super().__post_init__()
