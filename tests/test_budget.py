@@ -20,7 +20,7 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (102_338, 74_000),
+    "lines": (102_339, 74_000),
     "files": (370, 330),
     "lines of code": (50_377, 36_000),
     "lines of code, core": (33_583, 25_000),

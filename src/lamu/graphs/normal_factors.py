@@ -46,7 +46,8 @@ def Normal(mean: Any, precision: Any = None, scale: Any = None) -> Factor:
     Args:
         mean: m: numbers, `W @ z`, sums of them, a member indexed by a category, which may also index the precision; or
             a variable with a `NormalGamma` belief, which is mean and precision at once.
-        precision: τ: positive numbers, or a variable with a `Gamma` belief.
+        precision: τ: positive numbers, or a variable with a `Gamma` belief. `Normal(0.0, 2.0)` has the deviation 0.71,
+            and not 2 as in NumPyro.
         scale: instead of the precision, \(\tau = 1/s^2\): positive numbers, or `HalfCauchy` variables and their
             products.
 
