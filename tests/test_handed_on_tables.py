@@ -387,7 +387,7 @@ def test_a_table_is_for_what_says_nothing_that_it_does_not_know() -> None:
 class Way:
     """Stands for how a request learns: an exact fit of the rows that it is given, with choices that are made up."""
 
-    name, ran, plan, folds = "made up", "made up", "a fit", 0
+    name, method_name, plan, folds = "made up", "made up", "a fit", 0
 
     def __init__(self) -> None:
         self.given: list[Any] = []
@@ -429,7 +429,7 @@ def rows_by(path: Path, seed: int) -> tuple[Any, np.ndarray, np.ndarray]:
 
 def test_fit_learns_from_its_training_rows_and_writes_what_was_chosen(csv: Path, monkeypatch: Any) -> None:
     way, out = Way(), csv.parent / "out"
-    monkeypatch.setattr(training, "way_of", way)
+    monkeypatch.setattr(training, "learner_for", way)
     words = ["fit", csv, "--target", "y", "--out", out, "--algorithm", "ivon", "--likelihood", "gaussian"]
     assert main([*map(str, words), "--no-report", "--seed", "9", "--temperature", "0.4", "--batch-size", "7"]) == 0
     table, train, test = rows_by(csv, 9)
@@ -463,7 +463,7 @@ def test_fit_learns_from_its_training_rows_and_writes_what_was_chosen(csv: Path,
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_contest_learns_from_the_rows_of_each_split(kept: bool, csv: Path, monkeypatch: Any) -> None:
     way, keep = Way(), csv.parent / "kept"
-    monkeypatch.setattr(worker, "way_of", way)
+    monkeypatch.setattr(worker, "learner_for", way)
     known, asked = worker.evidence, []
     monkeypatch.setattr(worker, "evidence", lambda posterior, data: asked.append(data) or known(posterior, data))
     request = Request(str(csv), "y", seed=4, likelihood="gaussian", epochs=3)

@@ -557,7 +557,7 @@ def test_costly_candidates_go_on_where_the_first_fold_needs_them():
 def test_candidates_that_stop_early_have_no_weight_and_take_no_further_fold(monkeypatch):
     trained = []
     monkeypatch.setattr(stacked_fit, "train", lambda *of: trained.append(len(of[2].order)) or train(*of))
-    monkeypatch.setattr(stacked_fit, "going_on", lambda densities, costly, *_: list(costly)[:1])
+    monkeypatch.setattr(stacked_fit, "candidates_to_continue", lambda densities, costly, *_: list(costly)[:1])
     found = lamu.fit_table(X, np.arange(60) % 2, lamu.likelihoods.Bernoulli(), folds=3, steps=15)
     # Smaller models and the network in one program over folds; two members of the first fold, and two of further ones.
     assert sorted(trained) == [1, 1, 1, 1, 3, 3]

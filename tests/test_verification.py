@@ -75,8 +75,8 @@ def test_every_likelihood_has_a_check() -> None:
     ("of", "method", "fault"),
     [
         (Gaussian, "variance", lambda self, p, f: 0.7 * jnp.ones(len(f))),
-        (Poisson, "location", lambda self, p, f: f),
-        (Gamma, "weight", lambda self, p, f: jnp.ones_like(f)),
+        (Poisson, "target_mean", lambda self, p, f: f),
+        (Gamma, "target_information", lambda self, p, f: jnp.ones_like(f)),
     ],
 )
 def test_a_fault_of_a_likelihood_is_seen(monkeypatch, of, method: str, fault) -> None:
