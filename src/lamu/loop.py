@@ -375,8 +375,8 @@ class Run:
             chosen = state if self.best.state is None else self.best.state
             posterior = self.conclusion.posterior(self.devices.gather(chosen), self.history, self.interrupted)
         rows, few = self.conclusion.rows, self.conclusion.objective.model.rows_for_warnings
-        placed_example = rows.example(min(few, rows.count)) if few and isinstance(rows, Arrays) else None
-        return Fit(posterior, self.history.columns, state, self.interrupted, placed_example)
+        first_rows = rows.example(min(few, rows.count)) if few and isinstance(rows, Arrays) else None
+        return Fit(posterior, self.history.columns, state, self.interrupted, first_rows)
 
     def _diverged(self, before: State) -> Diverged:
         """Returns the error of a run whose loss is not finite."""

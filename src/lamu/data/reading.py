@@ -81,9 +81,8 @@ def read_again(
         column_kind = kind(values)
         if column_kind == "text":
             column = words(values)
-            marks = {
-                level: n for level, n in _missing_words(column, missing, bool(levels)).items() if level not in levels
-            }
+            candidates = _missing_words(column, missing, bool(levels))
+            marks = {level: n for level, n in candidates.items() if level not in levels}
             if marks:
                 column = cells.without(name, column, marks)
                 values = column.series(values)

@@ -454,10 +454,8 @@ def _prior_draws(graph: Any, inputs: dict[str, Array], keys: Array, count: int) 
         entries = jnp.size(site.factor.outputs.first(shaped)) // site.factor.width
         dispersions[name] = site.factor.likelihood.init(like if entries == 1 else jnp.broadcast_to(like, (1, entries)))
     dispersions = {name: part for name, part in dispersions.items() if jax.tree.leaves(part)}
-    shapes = {}
-    for name, site in targets.items():
-        of_site = lambda: site.factor.targets(shaped.having({"likelihood": dispersions}))  # noqa: B023
-        shapes[name] = jax.eval_shape(of_site).shape
+    environment = shaped.having({"likelihood": dispersions})
+    shapes = {name: jax.eval_shape(partial(site.factor.targets, environment)).shape for name, site in targets.items()}
 
     def of_value(site: GraphSite, value: Any) -> Any:
         if site.name in shapes:
