@@ -371,6 +371,35 @@ def test_fields_in_files_of_earlier_versions_are_read() -> None:
     assert decode(file, arrays).supervised
 
 
+@for_each("temperature", [1.0, 0.5, 3.0])
+def test_a_product_of_known_rates_is_the_rate_at_every_temperature(temperature: float) -> None:
+    """The shares of a count are not tempered: T divides log p, which has none of them."""
+    theta, beta, y = np.array([0.7, 2.0]), np.array([[1.5, 0.2, 3.0], [0.1, 4.0, 0.6]]), np.array([3.0, 0.0, 7.0])
+
+    def program(m: Any) -> None:
+        theta = m.sample("theta", Gamma(1.5, 1.0), plate=2)
+        beta = m.sample("beta", Gamma(0.7, 0.3), plate=(2, 3))
+        with m.rows():
+            m.sample("y", graphs.Poisson(theta @ beta))
+
+    graph = lamu.Graph(program)
+    values = graph.values({"theta": jnp.asarray(theta), "beta": jnp.asarray(beta)})
+    found = graph.row_bounds(values, graph.read({"y": y[None]}).example(1), temperature)
+    np.testing.assert_allclose(temperature * found, [stats.poisson.logpmf(y, theta @ beta).sum()], rtol=1e-6)
+
+
+def test_the_variance_of_a_product_of_rates_is_that_of_independent_gammas() -> None:
+    a, b, c, d = np.array([0.7, 3.0]), np.array([1.0, 2.0]), np.array([[1.5, 0.4], [2.0, 5.0]]), 0.5
+    m = graphs.Program()
+    rate = m.sample("theta", Gamma(1.0, 1.0), plate=2) @ m.sample("beta", Gamma(1.0, 1.0), plate=(2, 2))
+    beliefs = {"theta": Gamma(jnp.asarray(a), jnp.asarray(b)), "beta": Gamma(jnp.asarray(c), jnp.full((2, 2), d))}
+    environment = Environment({name: PositiveNumbers.under(belief) for name, belief in beliefs.items()})
+    mean, variance = graphs.Poisson(rate).predicted(environment)
+    second = (a * (a + 1) / b**2) @ (c * (c + 1) / d**2) - (a / b) ** 2 @ (c / d) ** 2
+    np.testing.assert_allclose(mean, (a / b) @ (c / d), rtol=1e-6)
+    np.testing.assert_allclose(variance, mean + second, rtol=1e-6)
+
+
 def test_rates_times_exposures_have_exact_messages() -> None:
     """`rate * m.data("exposure")` was refused, with the advice to change the prior."""
     exposure, y = np.array([0.5, 2.0, 0.0, 4.0]), np.array([1, 3, 0, 6])

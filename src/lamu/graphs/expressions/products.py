@@ -242,7 +242,8 @@ class RateProduct(Expression):
     # \[ E[r_d] = \sum_k E[\theta_k] E[\beta_{kd}], \qquad
     #    E[\log r_d] \ge \log \sum_k \exp(E\log\theta_k + E\log\beta_{kd}) \]
     #
-    # which is the best bound over the shares of a count that each k has.
+    # which is the best bound over the shares of a count that each k has. The shares are no variables of the model, so
+    # that they are not tempered: at points it is log r at every temperature.
 
     left: Expression  # θ `[..., K]`
     right: Expression  # β `[K]` or `[K, D]`
@@ -275,7 +276,7 @@ class RateProduct(Expression):
             )
         left, right = (side.of_kind(PositiveNumbers, environment) for side in (self.left, self.right))
         logs = left.log[..., None] + (right.log[:, None] if right.log.ndim == 1 else right.log)
-        log = environment.temperature * logsumexp(logs / environment.temperature, axis=-2)
+        log = logsumexp(logs, axis=-2)
         return PositiveNumbers(log[..., 0] if right.log.ndim == 1 else log, left.value @ right.value)
 
     def variance(self, environment: Environment) -> Array:
