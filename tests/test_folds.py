@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lamu
-from lamu.folds import folds_of
+from lamu.folds import centred, folds_of
 from lamu.priors import LearnedNormal, Normal
 
 rng = np.random.default_rng(0)
@@ -115,6 +115,15 @@ def test_members_start_at_the_constant_model(network: Any) -> None:
     assert found.posterior.model == model == found.fits[0].posterior.model
     with pytest.raises(ValueError, match="epochs=0 would make a posterior of the random weights"):
         lamu.fit_folds(model, data, lamu.algorithms.laplace(), folds=2, epochs=0)
+
+
+def test_the_constant_model_counts_rows_by_their_weights() -> None:
+    y, weight = np.repeat([1, 100], 15), np.repeat([1.5, 0.5], 15)
+    data, mean = {"x": X, "y": y, "weight": weight}, (1.5 * 1 + 0.5 * 100) / 2
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Poisson()).standardised(X, y)
+    np.testing.assert_allclose(np.exp(centred(model, data).network.level), mean, rtol=1e-2)
+    found = lamu.fit_folds(model, data, lamu.algorithms.adam(1e-6), folds=2, epochs=1)
+    np.testing.assert_allclose(found.posterior.predict(X).mean, mean, rtol=1e-2)
 
 
 def test_linear_members_of_high_counts_are_near_maximum_likelihood() -> None:
