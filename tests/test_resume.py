@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -225,3 +226,23 @@ def test_a_checkpoint_of_any_other_run_is_refused_by_what_differs(tmp_path: Path
         with pytest.raises(CheckpointError, match=f"is of a run with {name.strip()}="):
             lamu.fit(model_, data, algorithm, resume=True, **given, **more)
     assert len(lamu.fit(model, (X, Y), A.adam(1e-3), resume=True, **given).history["loss"]) == -(-len(X) // 16)
+
+
+@pytest.mark.parametrize("rows", ["arrays", "stream"])
+def test_a_run_of_fewer_steps_than_its_checkpoint_is_refused(tmp_path: Path, rows: str) -> None:
+    """It once returned the longer run, in silence."""
+    data = [(X[i : i + 20], Y[i : i + 20]) for i in (0, 20)] if rows == "stream" else (X, Y)
+    given: dict[str, Any] = {"checkpoint": tmp_path / "run", "data_size": 40}
+    lamu.fit(MODEL, data, A.adam(1e-3), epochs=5, batch_size=20, **given)
+    with pytest.raises(CheckpointError, match="of step 10, beyond the 4 steps of this run"):
+        lamu.fit(MODEL, data, A.adam(1e-3), epochs=2, batch_size=20, resume=True, **given)
+
+
+def test_a_run_in_another_precision_is_refused_by_its_precision(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"epochs": 1, "batch_size": 20, "checkpoint": tmp_path / "run"}
+    lamu.fit(MODEL, (X, Y), A.adam(1e-3), **given)
+    with (
+        jax.enable_x64(jnp.zeros(()).dtype == np.float32),
+        pytest.raises(CheckpointError, match=r"of another precision.* dtype \w+ and not \w+; resume with the jax"),
+    ):
+        lamu.fit(MODEL, (X, Y), A.adam(1e-3), resume=True, **given)

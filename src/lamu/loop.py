@@ -132,7 +132,7 @@ def fit(
             `lamu.Checkpoints`, for their number and frequency. The draws of a sampler are written there during the run,
             and stay on disk, mapped into memory, where they are many.
         resume: whether to continue from the last checkpoint, if there is one; the result is the same, bit for bit, as
-            without the interruption.
+            without the interruption. A run of fewer steps than the checkpoint is refused, a longer one continues.
         progress: whether to show progress; where None, if standard error is a terminal.
         max_memory: the memory that may be used beyond the data, as `lamu.memory.parse` takes it, for instance "2GB";
             half of the free memory where None. Work after the steps (curvature, predictions) is split into chunks that
@@ -291,7 +291,8 @@ class Run:
             draw = draw_of(base, state, conclusion.objective, example)
         history = History(traits, draw, None if saved is None else saved.folder / "draws", devices.writes)
         if saved is not None:
-            state = devices.shard(saved.restore(state, history, best, draw, resume))
+            most = None if length.passes is not None else length.total  # passes may differ in their batches
+            state = devices.shard(saved.restore(state, history, best, draw, resume, most))
         history.reserve()
         return cls(conclusion, length, devices, steps, base, judge, state, history, best, saved)
 

@@ -278,7 +278,8 @@ class Checkpoints:
             if tuple(shape) != own_shape:
                 raise self._foreign(step, f"leaf {name} has shape {tuple(shape)} and not {own_shape}")
             if dtype != own_dtype:
-                raise self._foreign(step, f"leaf {name} has dtype {dtype} and not {own_dtype}")
+                kinds = {kind.removesuffix("32").removesuffix("64") for kind in (dtype, own_dtype)}
+                raise self._foreign(step, f"leaf {name} has dtype {dtype} and not {own_dtype}", len(kinds) == 1)
             if place:
                 leaves.append(self._read(step, partial(sharding.read, place[0], leaf, implementation)))
             else:
@@ -347,10 +348,12 @@ class Checkpoints:
         for place in Path(self.folder).glob(f"{_DRAFT}*"):
             shutil.rmtree(place, ignore_errors=True)
 
-    def _foreign(self, step: int, what: str) -> CheckpointError:
+    def _foreign(self, step: int, what: str, only_digits: bool = False) -> CheckpointError:
+        made_with = "what" if not only_digits else "the jax_enable_x64 and the precision of data that"
         return CheckpointError(
-            f"the checkpoint of step {step} in {str(self.folder)!r} is of another model or algorithm: {what}; resume "
-            "with what it was made with, or choose another folder"
+            f"the checkpoint of step {step} in {str(self.folder)!r} is of another "
+            f"{'precision' if only_digits else 'model or algorithm'}: {what}; resume with {made_with} it was made "
+            "with, or choose another folder"
         )
 
 

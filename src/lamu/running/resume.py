@@ -92,8 +92,11 @@ class Resumption:
         content = {"state": state, "best": best.state if validated else state}
         return content, best.nll if validated else None, facts
 
-    def restore(self, state: State, history: History, best: Best, draw: object, resume: bool) -> State:
+    def restore(
+        self, state: State, history: History, best: Best, draw: object, resume: bool, most: int | None = None
+    ) -> State:
         """Returns the state of the last checkpoint, if any, and restores history and best; else the given state."""
+        # `most` is the number of steps of this run, where it is known before.
         # `draw` has the shapes of a step's draw. Without `resume`, a folder with checkpoints is an error.
         step = self._keeper.latest()
         first = self._devices.agree(-1 if step is None else step)
@@ -116,6 +119,11 @@ class Resumption:
                     f"the checkpoint in {str(self.folder)!r} is of a run with {name}={facts['run'].get(name)!r}, and "
                     f"this one has {value!r}; give the same, or choose another folder"
                 )
+        if most is not None and step > most:
+            raise CheckpointError(
+                f"the checkpoint in {str(self.folder)!r} is of step {step}, beyond the {most} steps of this run; give "
+                "at least as many epochs, steps or draws as before, or choose another folder"
+            )
         history.restore(arrays, jax.tree.structure(draw))
         if facts["best"] is not None:
             best.state, best.nll, best.passes = content["best"], facts["best"]["nll"], facts["best"]["passes"]
@@ -160,10 +168,12 @@ class SharedResumption(Resumption):
         if self._pending is not None and (now or best.stopped):
             self._publish(wait=True)
 
-    def restore(self, state: State, history: History, best: Best, draw: object, resume: bool) -> State:
+    def restore(
+        self, state: State, history: History, best: Best, draw: object, resume: bool, most: int | None = None
+    ) -> State:
         if any(map(is_sharded, jax.tree.leaves(state))):
             require_library()  # checked at the start
-        return super().restore(state, history, best, draw, resume)
+        return super().restore(state, history, best, draw, resume, most)
 
     def _begin(self, state: State, history: History, best: Best) -> None:
         """Copies this process's part, and starts a thread that writes it."""

@@ -24,6 +24,7 @@ from lamu.networks.multilayer import is_dense
 from lamu.objective import Objective
 from lamu.protocol import Algorithm, Info, Traits
 from lamu.rate import has_open_rates, over
+from lamu.running.checkpoints import CheckpointError
 from lamu.running.compiled_steps import (
     one_step,
     order,
@@ -246,6 +247,11 @@ class Steps:
                     run, passes = partial(self._one_by_one, step, t, 1), number + (1.0 if following is None else 0.5)
                     yield Block(run, end, passes, partial(step, t))
                 batch = following
+        if end < done:
+            raise CheckpointError(
+                f"the checkpoint is of step {done}, beyond the {end} steps of this run; give at least as many epochs "
+                "as before, or choose another folder"
+            )
 
     def _scan(
         self, rows: Arrays, start: int, size: int, capacity: int, every: int, epochs: int | None, state: State
