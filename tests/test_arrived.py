@@ -64,7 +64,7 @@ def test_a_slope_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
         assert ("far from a minimum" in caplog.text) is warned
 
 
-def test_a_distance_from_the_mode_is_told_only_where_the_rows_see_it() -> None:
+def test_a_distance_from_the_mode_is_told_only_where_the_rows_see_it(caplog: pytest.LogCaptureFixture) -> None:
     """δ = S⁻¹g moves the outputs by Xδ, of posterior variance XS⁻¹Xᵀ: a weight that no row reads has no part in it."""
     x = np.concatenate([X[:, :2], np.zeros((len(X), 1))], axis=1)
     H = x.T @ x / 0.09
@@ -74,11 +74,13 @@ def test_a_distance_from_the_mode_is_told_only_where_the_rows_see_it() -> None:
     seen = mode + np.linalg.cholesky(np.linalg.inv(S)) @ np.array([[2.0], [1.0], [0.0]])
     for start, told in ((unseen, False), (seen, True)):
         model = lamu.Model(lamu.networks.Trained(_line, {"slope": start}), GAUSSIAN)
-        with warnings.catch_warnings(record=True) as said:
+        caplog.clear()
+        with warnings.catch_warnings(record=True) as said, caplog.at_level(logging.WARNING, "lamu"):
             warnings.simplefilter("always")
-            found = lamu.fit(
-                model, (x, Y), lamu.algorithms.laplace(structure=lamu.operators.Dense), epochs=0
-            ).convergence
+            fit = lamu.fit(model, (x, Y), lamu.algorithms.laplace(structure=lamu.operators.Dense), epochs=0)
+        found = fit.convergence
+        assert fit.posterior.evidence is None
+        assert ("no evidence: the residual at the mode is 9 nats" in caplog.text) is not told
         away = start - mode
         gamma = 3 - np.trace(np.linalg.inv(S))
         np.testing.assert_allclose(found.residual, np.sqrt(away.T @ S @ away).item(), rtol=1e-6)

@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (102_357, 74_000),
+    "lines": (102_360, 74_000),
     "files": (370, 330),
-    "lines of code": (50_392, 36_000),
-    "lines of code, core": (33_601, 25_000),
+    "lines of code": (50_395, 36_000),
+    "lines of code, core": (33_604, 25_000),
     "lines of code, graphs": (8_071, 6_000),
     "lines of code, tables": (8_720, 5_000),
     "lines of code, outside of the library": (0, 0),

@@ -147,8 +147,11 @@ def posterior_at_mode(polished: Polished, objective: Objective, key: RandomKey, 
         )
         return replace(_regular(posterior, dtype), evidence=None)
     if not polished.found:
-        if convergence.converged and not kept:  # of what has not, `fit` warns, with the same remedy
-            warnings.warn(remedy, Unconverged, stacklevel=4)
+        if convergence.converged:  # of what has not, `fit` warns, with the same remedy
+            if kept:  # predictions need no mode, and pretrained weights are seldom at one
+                logging.getLogger("lamu").warning("The posterior has %s.", remedy)
+            else:
+                warnings.warn(remedy, Unconverged, stacklevel=4)
         return replace(posterior, evidence=None)
     return posterior
 
