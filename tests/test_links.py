@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -230,3 +230,16 @@ def test_questions_of_newcomers_have_pages() -> None:
     asked = {"uncertainty for my PyTorch model", "prediction interval", "calibrate probabilities", "missing values"}
     assert asked | {"Poisson regression", "VAE", "HMM"} <= set(questions)
     assert all((ROOT / "docs" / page).with_suffix(".md").is_file() for page in questions.values())
+
+
+def test_the_search_reads_no_source_code_and_the_page_keeps_it() -> None:
+    search, text = (
+        hook("search"),
+        '<p>prose</p><details class="mkdocstrings-source"><pre>code\n</pre></details><p>end</p>',
+    )
+    page = SimpleNamespace(content=text)
+    hide, show = search.on_page_context.methods
+    hide({}, page=page)
+    assert page.content == "<p>prose</p><p>end</p>"
+    show({}, page=page)
+    assert page.content == text

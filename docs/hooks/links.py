@@ -7,30 +7,29 @@ from __future__ import annotations
 
 import logging
 import posixpath
+import re
 from collections.abc import Iterator
-from html.parser import HTMLParser
+from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 log = logging.getLogger("mkdocs.hooks.links")
 
+# The site's templates quote every attribute. A parser of all HTML took an eighth of the build.
+_TAG = re.compile(r'<\w+((?:\s+[^\s"=<>/]+(?:="[^"]*")?)+)\s*/?>')
+_ATTRIBUTE = re.compile(r'\s(id|name|href|src)="([^"]+)"')
 
-class Page(HTMLParser):
+
+class Page:
     """The anchors of a page, and what it links to or shows."""
 
     def __init__(self, html: str) -> None:
-        super().__init__()
         self.anchors: set[str] = set()
         self.links: set[str] = set()
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        for name, value in attrs:
-            if value and name in ("id", "name"):
-                self.anchors.add(value)
-            elif value and name in ("href", "src"):
-                self.links.add(value)
+        for tag in _TAG.finditer(html):
+            for name, value in _ATTRIBUTE.findall(tag[1]):
+                (self.anchors if name in ("id", "name") else self.links).add(unescape(value))
 
 
 def dead(site: Path) -> Iterator[tuple[str, str, str]]:

@@ -2,7 +2,8 @@
 
 The search is the site's own script, with what `assets/search.js` does to a question, run by the Node of `make lint`'s
 type checker, or by one on the path.
-Entries of the reference count less than pages, whose headings have the reader's words.
+Entries of the reference count less than pages, whose headings have the reader's words, and source code is not searched:
+it was more than half of the index that a browser loads, and repeats the docstrings.
 """
 
 from __future__ import annotations
@@ -10,13 +11,17 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+import re
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
+from mkdocs.plugins import CombinedEvent, event_priority
+
 log = logging.getLogger("mkdocs.hooks.search")
 
+SOURCE = re.compile(r'<details class="mkdocstrings-source">.*?</details>', re.DOTALL)
 FIRST = 3
 REFERENCE = {"boost": 0.3}  # at 1, "prediction interval" finds nine methods of that name before a page that explains it
 QUESTIONS = {
@@ -65,6 +70,23 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     if page.file.src_uri.startswith("api/"):
         page.meta.setdefault("search", REFERENCE)
     return markdown
+
+
+@event_priority(100)  # before the plugin reads the page
+def without_source(context: Any, *, page: Any, **_: Any) -> Any:
+    """Take the source code out of a page for the time in which it is indexed."""
+    page.with_source, page.content = page.content, SOURCE.sub("", page.content)
+    return context
+
+
+@event_priority(-100)  # after it
+def with_source(context: Any, *, page: Any, **_: Any) -> Any:
+    """Put the source code back."""
+    page.content = page.with_source
+    return context
+
+
+on_page_context = CombinedEvent(without_source, with_source)
 
 
 def on_post_build(config: Any) -> None:
