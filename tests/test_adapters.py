@@ -405,3 +405,25 @@ def test_a_linen_module_without_its_batch_statistics_is_told_what_is_missing():
     model = lamu.Model(lamu.networks.Linen(Net(), variables={"params": params}), lamu.likelihoods.Categorical(2))
     with pytest.raises(ValueError, match=r"collections params, .*batch_stats"):
         lamu.fit(model, (x, np.arange(20) % 2), lamu.algorithms.laplace(), epochs=0)
+
+
+@pytest.mark.parametrize("network", [Linen(LinenConv()), NNX(lambda rngs: NNXConv(rngs))], ids=["linen", "nnx"])
+def test_images_of_another_layout_are_named(network):
+    """They were an error of XLA or Flax about the shapes of a kernel."""
+    model = lamu.Model(network, lamu.likelihoods.Categorical(3))
+    images = jnp.asarray(IMAGES)
+    params, state = model.init(jax.random.key(0), lamu.data.Batch.of(images, jnp.zeros(5)))
+    said = r"cannot read inputs of the shape \({} a row .*np.moveaxis\(x, 1, -1\)"
+    with pytest.raises(ValueError, match=said.format(r"2, 6, 6\)")):
+        model.outputs(params, state, jnp.moveaxis(images, -1, 1))
+    with pytest.raises(ValueError, match=r"a row .*x\[..., None\]"):
+        model.outputs(params, state, images[..., 0])
+    if isinstance(network, NNX):
+        with pytest.raises(ValueError, match=said.format(r"2, 6, 6\)")):
+            model.init(jax.random.key(0), lamu.data.Batch.of(jnp.moveaxis(images, -1, 1), jnp.zeros(5)))
+
+
+def test_images_with_the_channels_first_are_refused_by_the_built_in_networks():
+    """`ResNet` took them for images of three pixels by eight, in silence."""
+    with pytest.raises(ValueError, match="look like images with the channels first"):
+        lamu.networks.ResNet().init(jax.random.key(0), jnp.zeros((4, 3, 8, 8)), 2)

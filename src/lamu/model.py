@@ -28,7 +28,7 @@ from lamu.dtype_policy import of_rows
 from lamu.likelihoods import Likelihood, Scaled
 from lamu.likelihoods.dispersion import FixedDispersion
 from lamu.networks import Network, Standardised, scan_friendly
-from lamu.networks.interface import adapted, outputs
+from lamu.networks.interface import adapted, inputs_named, outputs
 from lamu.networks.output_range import output_range, require_scales
 from lamu.priors import Normal, Prior
 from lamu.priors.interface import require_prior
@@ -96,7 +96,8 @@ class Model(Target):
         _require_columns(batch.x)
         if batch.x.shape[1:] == (0,):
             raise ValueError(_TARGETS_ALONE)
-        weights, state = self.network.init(key, batch.x, self.likelihood.outputs(batch.y))
+        with inputs_named(self.network.name, batch.x):
+            weights, state = self.network.init(key, batch.x, self.likelihood.outputs(batch.y))
         self._check_width(weights, state, batch)
         # Checked on all weights, also the frozen ones: a pattern may match frozen leaves alone.
         self.free_prior.check(weights)

@@ -103,6 +103,11 @@ def as_images(x: Array) -> Array:
             f"inputs of the shape {x.shape} are not images; give [batch, height, width] or "
             "[batch, height, width, channels]"
         )
+    if x.ndim == 4 and x.shape[1] in (1, 3) and x.shape[2] == x.shape[3] > 4:
+        raise ValueError(
+            f"inputs of the shape {x.shape} look like images with the channels first; give "
+            "[batch, height, width, channels], for instance np.moveaxis(x, 1, -1)"
+        )
     return x if x.ndim == 4 else x[..., None]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import jax
@@ -21,6 +23,7 @@ __all__ = [
     "Normaliser",
     "adapted",
     "in_new_thread",
+    "inputs_named",
     "outputs",
     "require_make",
     "specs_by_path",
@@ -165,10 +168,33 @@ def outputs(
     """Returns a network's outputs and new state; passes the mask to networks that declare `masked`."""
     # A network's products have the device's default precision, a linear map's full precision.
     mask_argument = (mask,) if network.masked else ()
-    if network.linear:
+    with inputs_named(network.name, x), nullcontext() if network.linear else network_products():
         return network.apply(params, state, x, key, train, *mask_argument)
-    with network_products():
-        return network.apply(params, state, x, key, train, *mask_argument)
+
+
+# The words of JAX, NumPy and Flax for arrays that do not fit each other, in which no input is named.
+_MISFIT = re.compile("dot_general|conv_general_dilated|reshape array|broadcast|ncompatible shapes|generate shape")
+_IMAGES = {  # what to do about images, by the axes of the inputs
+    3: "; of images without channels give x[..., None]",
+    4: "; images are [rows, height, width, channels], of PyTorch alone [rows, channels, height, width]: "
+    "np.moveaxis(x, 1, -1) puts the channels last, np.moveaxis(x, -1, 1) first",
+}
+_UNREADABLE = "cannot read inputs of the shape"
+
+
+@contextmanager
+def inputs_named(network: str, x: Array) -> Iterator[None]:
+    """Context manager that names the inputs of a network where others report shapes that do not fit."""
+    try:
+        yield
+    except Exception as error:
+        reason = str(error)
+        if not _MISFIT.search(reason) or _UNREADABLE in reason:  # of a network inside of this one
+            raise
+        raise ValueError(
+            f"the network {network} {_UNREADABLE} {x.shape[1:]} a row ({reason.splitlines()[0].rstrip('.')}); give "
+            f"rows of the shape that it was made for{_IMAGES.get(x.ndim, '')}"
+        ) from error
 
 
 T = TypeVar("T")
