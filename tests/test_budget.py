@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (102_392, 74_000),
+    "lines": (102_402, 74_000),
     "files": (370, 330),
-    "lines of code": (50_418, 36_000),
-    "lines of code, core": (33_627, 25_000),
-    "lines of code, graphs": (8_071, 6_000),
-    "lines of code, tables": (8_720, 5_000),
+    "lines of code": (50_428, 36_000),
+    "lines of code, core": (33_629, 25_000),
+    "lines of code, graphs": (8_077, 6_000),
+    "lines of code, tables": (8_722, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.485, 0.5),
     "import lines a line of code": (0.171, 0.15),

@@ -24,7 +24,7 @@ from lamu.families import Draws
 from lamu.objective import Objective
 from lamu.predictives import Sampled
 from lamu.predictives.program import DrawnSite, ProgramPredictive, ProgramRule
-from lamu.programs.simulation import ProgramQuery, asked_of
+from lamu.programs.simulation import ProgramQuery, query_at
 from tests.for_each import for_each
 
 sample, plate = numpyro.sample, numpyro.plate
@@ -387,7 +387,7 @@ def test_what_a_program_cannot_be_asked_is_said(
 ) -> None:
     target = target_of(program, data, rows)
     with pytest.raises(ValueError, match=said):
-        asked_of(target, asked)
+        query_at(target, asked)
 
 
 def test_a_category_of_all_data_is_drawn_given_them() -> None:

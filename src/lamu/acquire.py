@@ -184,8 +184,8 @@ def batch_bald(
         seed = np.asarray(jax.random.bits(label_key, (4,), jnp.uint32))
         return _joint_classes(p, weights, n, np.random.default_rng(seed), configurations)
     noise = np.asarray(pred.aleatoric)[: means.shape[1]].reshape(means.shape[1], -1)
-    away = means - np.average(means, axis=0, weights=weights)[None]
-    return _joint_numbers(np.sqrt(weights)[:, None, None] * away.reshape(len(away), *noise.shape), noise, n)
+    centred = means - np.average(means, axis=0, weights=weights)[None]
+    return _joint_numbers(np.sqrt(weights)[:, None, None] * centred.reshape(len(centred), *noise.shape), noise, n)
 
 
 def thompson(posterior: Posterior, x: Inputs, n: int = 1, *, key: RandomKey) -> Chosen:
@@ -264,11 +264,11 @@ def expected_improvement(
     pred = posterior.predict(rows, samples=samples, key=key)
     if pred.support.has_classes:
         raise TypeError("classes have no largest value; use a likelihood of numbers")
-    away = _scalar(np.asarray(pred.mean)[None, :count])[0] - float(best)
+    improvement = _scalar(np.asarray(pred.mean)[None, :count])[0] - float(best)
     deviation = np.sqrt(np.asarray(pred.epistemic)[:count])
-    z = away / np.where(deviation > 0, deviation, 1.0)
+    z = improvement / np.where(deviation > 0, deviation, 1.0)
     unsure = deviation * (z * ndtr(z) + np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi))
-    return _best(np.where(deviation > 0, unsure, np.maximum(away, 0.0)), n)
+    return _best(np.where(deviation > 0, unsure, np.maximum(improvement, 0.0)), n)
 
 
 def thompson_arms(arms: Sequence[Posterior], x: Inputs, *, key: RandomKey) -> np.ndarray:

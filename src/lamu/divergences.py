@@ -158,12 +158,12 @@ def renyi_divergence(q: Gaussian, p: Gaussian, alpha: float) -> Array:
     require(alpha > 0, f"alpha={alpha!r} is not an order of a divergence between Gaussians; give a positive number")
     if alpha == 1.0:
         return q.kl(p)
-    away = tree.add(q.mean, p.mean, -1.0)
+    gap = tree.add(q.mean, p.mean, -1.0)
     mixture = mixed(alpha, q.precision, 1 - alpha, p.precision, q.mean).factored()
-    pulled = q.precision.matvec(mixture.solve(p.precision.matvec(away)))
+    pulled = q.precision.matvec(mixture.solve(p.precision.matvec(gap)))
     logdet = lambda operator: operator.logdet(q.mean)
     volumes = alpha * logdet(q.precision) + (1 - alpha) * logdet(p.precision) - logdet(mixture)
-    divergence = alpha * tree.dot(away, pulled) / 2 + volumes / (2 * (alpha - 1))
+    divergence = alpha * tree.dot(gap, pulled) / 2 + volumes / (2 * (alpha - 1))
     return jnp.where(mixture.is_positive(q.mean), divergence, jnp.full_like(divergence, jnp.inf))
 
 

@@ -241,8 +241,8 @@ class NormalMean(Observation):
         s = jnp.asarray(self.scale, y.dtype)
         first, second = statistics
         (square,) = jax.tree.leaves(second)
-        away = y**2 - 2 * y * first + square.reshape(())
-        return -away / (2 * s**2) - jnp.log(s) - _LOG_2PI / 2
+        residual = y**2 - 2 * y * first + square.reshape(())
+        return -residual / (2 * s**2) - jnp.log(s) - _LOG_2PI / 2
 
     def distribution(self, params: Params, f: Array) -> Distribution:
         from numpyro.distributions import Normal
@@ -355,8 +355,8 @@ class MultivariateNormal(Observation):
         scatter, count = jnp.diagonal(belief.scale_inverse), belief.count
         degrees = belief.degrees - scatter.size + 1
         scale = jnp.sqrt(scatter * (count + 1) / (count * degrees))
-        away = y - jnp.broadcast_to(belief.location, y.shape)
-        return student_cdf(away / jnp.broadcast_to(scale, y.shape), degrees)
+        residual = y - jnp.broadcast_to(belief.location, y.shape)
+        return student_cdf(residual / jnp.broadcast_to(scale, y.shape), degrees)
 
 
 def _over(numerator: Array, denominator: Array) -> Array:

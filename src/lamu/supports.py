@@ -528,8 +528,8 @@ class OpenRange:
         if all(self.ends):
             share = jnp.clip(jax.nn.sigmoid(z), dtype.tiny, 1.0 - dtype.eps)
             return self.lower + (self.upper - self.lower) * share
-        away = jnp.exp(jnp.clip(z if self.ends[0] else -z, math.log(dtype.tiny), math.log(dtype.max) - 1.0))
-        return self.lower + away if self.ends[0] else self.upper - away if self.ends[1] else z
+        distance = jnp.exp(jnp.clip(z if self.ends[0] else -z, math.log(dtype.tiny), math.log(dtype.max) - 1.0))
+        return self.lower + distance if self.ends[0] else self.upper - distance if self.ends[1] else z
 
     def log_slope(self, z: Array) -> Array:
         """Returns the logarithm of the slope of `value`."""

@@ -129,10 +129,10 @@ def natural_search_gradient(belief: Gaussian, draws: Params, weights: Array) -> 
     #
     # Source: Ollivier, Arnold, Auger & Hansen (2017), "Information-geometric optimization algorithms", section 5.1.
     _, unravel = tree.ravel(belief.mean)
-    away = jax.vmap(lambda theta: tree.ravel(tree.add(theta, belief.mean, -1.0))[0])(draws)
+    deviations = jax.vmap(lambda theta: tree.ravel(tree.add(theta, belief.mean, -1.0))[0])(draws)
     covariance = jnp.linalg.inv(belief.precision.dense(belief.mean))
-    outer = jnp.einsum("n,ni,nj->ij", weights, away, away)
-    return unravel(weights @ away), outer - jnp.sum(weights) * covariance
+    outer = jnp.einsum("n,ni,nj->ij", weights, deviations, deviations)
+    return unravel(weights @ deviations), outer - jnp.sum(weights) * covariance
 
 
 @recipe("Ollivier et al. 2017; Glasmachers et al. 2010")

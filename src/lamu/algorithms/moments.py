@@ -43,7 +43,7 @@ def moment_matched(
     #
     # Source: Hernández-Lobato & Adams (2015), equations 9 and 10.
     a, b = shape, rate
-    v0, v1, v2 = (variance + unit * b / (a + away) for away in (-1.0, 0.0, 1.0))
+    v0, v1, v2 = (variance + unit * b / (a + shift) for shift in (-1.0, 0.0, 1.0))
     more, less = unit * b / (a * (a - 1.0)), unit * b / (a * (a + 1.0))
     # log Z − log Z₁ and log Z₂ − log Z₁
     first = -(jnp.log1p(more / v1) - square * more / (v0 * v1)) / 2.0
@@ -115,11 +115,11 @@ def _refined_weight(
 ) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
     a, b = belief
     m, v, m0, u, precision_mean, precision, shape, rate = weight
-    away = m - m0
+    difference = m - m0
     # The belief without this factor.
     cavity = 1.0 / v - precision
     cavity_v = 1.0 / cavity
-    offset = (away / v - precision_mean) * cavity_v
+    offset = (difference / v - precision_mean) * cavity_v
     c, d = a - shape, b - rate
     total = cavity_v + u * d / (c - 1.0)
     slope = -offset / total

@@ -427,8 +427,8 @@ class Searched(Rule):
         if prior is None:
             return value
         mean, delta = prior
-        away = tree.add(state.mean, mean, -1.0)
-        squares = tree.dot(away, delta.matvec(away))
+        change = tree.add(state.mean, mean, -1.0)
+        squares = tree.dot(change, delta.matvec(change))
         if not self._at_the_mean:
             squares = squares + belief.precision.factored().trace_solve(delta, state.mean)
         return value + squares / 2

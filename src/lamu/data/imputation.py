@@ -347,7 +347,7 @@ def _discriminant(
 ) -> np.ndarray:
     """Returns the probabilities of levels given their indicators' conditional mean and covariance, `[..., levels]`."""
     levels = np.vstack([np.zeros(len(mean)), np.eye(len(mean))])
-    squared = lambda away, spread: np.einsum("...i,ij,...j->...", away, np.linalg.inv(spread), away)
+    squared = lambda residual, spread: np.einsum("...i,ij,...j->...", residual, np.linalg.inv(spread), residual)
     log = squared(levels - mean, covariance) - squared(levels - expected[..., None, :], left)
     with np.errstate(divide="ignore"):
         log = 0.5 * log + np.log(frequencies)

@@ -109,9 +109,9 @@ class PositiveDefinite(Domain):
         if not np.all(np.isfinite(value)):
             return _first(value, np.isfinite(value), "is not finite")
         size = np.max(np.abs(value))
-        away = np.abs(value - np.swapaxes(value, -1, -2))
-        if np.max(away) > 1e3 * np.finfo(value.dtype).eps * size:
-            index = np.unravel_index(np.argmax(away), away.shape)
+        asymmetry = np.abs(value - np.swapaxes(value, -1, -2))
+        if np.max(asymmetry) > 1e3 * np.finfo(value.dtype).eps * size:
+            index = np.unravel_index(np.argmax(asymmetry), asymmetry.shape)
             other = (*index[:-2], index[-1], index[-2])
             return f"is not symmetric: {value[index]:.6g} at {_place(index)}, {value[other]:.6g} at {_place(other)}"
         try:

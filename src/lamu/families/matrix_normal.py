@@ -119,11 +119,11 @@ class MatrixNormal(ExponentialFamily):
         r"""Returns \(KL(q \,\|\, p)\) in nats; both precisions of p may differ from q's."""
 
         def leaf(M: Array, U: Array, V: Array, M2: Array, U2: Array, V2: Array) -> Array:
-            away, (r, c) = M - M2, M.shape[-2:]
+            difference, (r, c) = M - M2, M.shape[-2:]
             traces = jnp.trace(jnp.linalg.solve(U, U2), axis1=-2, axis2=-1) * jnp.trace(
                 jnp.linalg.solve(V, V2), axis1=-2, axis2=-1
             )
-            quadratic = jnp.sum(away * (U2 @ away @ V2), axis=(-2, -1))
+            quadratic = jnp.sum(difference * (U2 @ difference @ V2), axis=(-2, -1))
             determinants = c * (logdet(U) - logdet(U2)) + r * (logdet(V) - logdet(V2))
             return (traces + quadratic - r * c + determinants) / 2.0
 
@@ -226,15 +226,15 @@ class LinearNormalGamma(IndependentDraws):
         tau = jax.random.gamma(noise_key, self.shape, dtype=self.shape.dtype) / self.rate
         mean, unravel = self._matrix(self.location)
         noise = self._matrix(tree.normal(weights_key, self.location))[0]
-        away = jax.vmap(lambda r, z: solve_triangular(r, z, lower=True, trans="T"))(self.root, noise.T)
-        weights = unravel(mean + (away / jnp.sqrt(tau)[:, None]).T)
+        offset = jax.vmap(lambda r, z: solve_triangular(r, z, lower=True, trans="T"))(self.root, noise.T)
+        weights = unravel(mean + (offset / jnp.sqrt(tau)[:, None]).T)
         return {"network": weights, "likelihood": {"log_scale": -jnp.log(tau) / 2}}
 
     def log_prob(self, theta: Params) -> Array:
         """Returns the log density of θ (of the logarithms of the deviations, not of τ) in nats."""
         log_tau = -2 * theta["likelihood"]["log_scale"]
-        away = self._matrix(theta["network"])[0] - self._matrix(self.location)[0]
-        energy = self.rate + jnp.sum(jnp.einsum("kij,ik->kj", self.root, away) ** 2, axis=1) / 2
+        offset = self._matrix(theta["network"])[0] - self._matrix(self.location)[0]
+        energy = self.rate + jnp.sum(jnp.einsum("kij,ik->kj", self.root, offset) ** 2, axis=1) / 2
         size = self.root.shape[1]
         each = (self.shape + size / 2) * log_tau - jnp.exp(log_tau) * energy + math.log(2)
         return jnp.sum(each) - self.log_normaliser() - self.root.shape[0] * size / 2 * math.log(2 * math.pi)

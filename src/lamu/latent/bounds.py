@@ -121,9 +121,9 @@ def gaussian_divergences(q: Gaussian, p: Gaussian) -> Array | None:
     # for precisions s and p and means m and n. None unless both precisions are diagonal.
     if not (isinstance(q.precision, Diagonal) and isinstance(p.precision, Diagonal)):
         return None
-    away = tree.ravel(tree.add(q.mean, p.mean, -1.0))[0]
+    difference = tree.ravel(tree.add(q.mean, p.mean, -1.0))[0]
     s, t = (tree.ravel(precision.values)[0] for precision in (q.precision, p.precision))
-    return (t / s + t * away**2 - 1 + jnp.log(s / t)) / 2
+    return (t / s + t * difference**2 - 1 + jnp.log(s / t)) / 2
 
 
 class Bound(ABC):

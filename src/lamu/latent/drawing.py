@@ -145,8 +145,8 @@ class Attention(Glimpse):
 
         def bank(centre: Array, pixels: int) -> Array:
             means = (pixels + 1) / 2 * (centre + 1) - 1 + offsets
-            away = jnp.arange(pixels, dtype=controls.dtype)[None, :] - means[:, None]
-            return jax.nn.softmax(-(away**2) / (2 * jnp.exp(log_variance)), axis=1)
+            distance = jnp.arange(pixels, dtype=controls.dtype)[None, :] - means[:, None]
+            return jax.nn.softmax(-(distance**2) / (2 * jnp.exp(log_variance)), axis=1)
 
         return bank(y, height), bank(x, width), jnp.exp(log_intensity)
 
@@ -216,7 +216,7 @@ class Drawing(Network):
         h = jnp.zeros(self.hidden, params["canvas"].dtype)
         return (h, h), params["canvas"]
 
-    def drawn(self, params: Params, memory: State, canvas: Array, z: Array) -> tuple[State, Array]:
+    def draw_step(self, params: Params, memory: State, canvas: Array, z: Array) -> tuple[State, Array]:
         """Returns memory and canvas after a step.
 
         Args:
@@ -225,12 +225,12 @@ class Drawing(Network):
             canvas: `[P]`.
             z: the step's latents.
         """
-        memory = advanced(LSTM((self.hidden,)), params, memory, z)
+        memory = lstm_step(LSTM((self.hidden,)), params, memory, z)
         size = self.write.size(canvas.size)
         outputs = _outputs(params, memory)
         return memory, canvas + self.write.write(outputs[size : size + self.write.controls], outputs[:size])
 
-    def where_to_read(self, params: Params, memory: State) -> Array:
+    def read_controls(self, params: Params, memory: State) -> Array:
         """Returns the controls for reading, from h.
 
         Args:
@@ -251,13 +251,13 @@ class Drawing(Network):
 
         def step(carry: tuple[State, Array], z: Array) -> tuple[State, Array]:
             memory, canvas = carry
-            carry = self.drawn(params, memory, canvas, z)
+            carry = self.draw_step(params, memory, canvas, z)
             return carry, carry[1]
 
         return jax.lax.scan(step, self.first(params), z)[1].reshape(-1, pixels)
 
 
-def advanced(cell: LSTM, params: Params, memory: State, x: Array) -> State:
+def lstm_step(cell: LSTM, params: Params, memory: State, x: Array) -> State:
     """Returns a cell's state after one input of one row."""
     weights = params["cells"][0]
     return cell.step(weights, memory, x @ weights["input"]["kernel"] + weights["input"]["bias"])[0]

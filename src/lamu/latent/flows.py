@@ -359,25 +359,25 @@ class Radial(Flow):
 
     def forward(self, params: Params, z: Array, context: Array) -> tuple[Array, Array]:
         centre, alpha, beta = _radial_numbers(params, context)
-        away = z - centre
-        r = _length(away)
+        offset = z - centre
+        r = _length(offset)
         h = 1 / (alpha + r)
         log_det = (z.size - 1) * jnp.log1p(beta * h) + jnp.log1p(beta * h - beta * h**2 * r)
-        return z + beta * h * away, log_det
+        return z + beta * h * offset, log_det
 
     def inverse(self, params: Params, image: Array, context: Array) -> Array:
         r"""Returns z on the ray of the image: \(r' = r + \beta r / (\alpha + r)\) is solved for r."""
         centre, alpha, beta = _radial_numbers(params, context)
-        away = image - centre
-        length = _length(away)
+        offset = image - centre
+        length = _length(offset)
         half = (alpha + beta - length) / 2
         r = jnp.sqrt(half**2 + alpha * length) - half
-        return centre + away / (1 + beta / (alpha + r))
+        return centre + offset / (1 + beta / (alpha + r))
 
 
-def _length(away: Array) -> Array:
+def _length(offset: Array) -> Array:
     """Returns the Euclidean length, with the gradient zero at zero."""
-    square = jnp.sum(away**2)
+    square = jnp.sum(offset**2)
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
 
 

@@ -56,8 +56,8 @@ class ProgramMessages:
 
         def at(key: RandomKey) -> PyTree:
             noise_key, *keys = jax.random.split(key, 3)
-            away = None if root is None or normal is None else root.sample(noise_key, normal.mean)
-            pair = [self._at(k, belief, away, sign, loss) for k, sign in zip(keys, (1.0, -1.0), strict=True)]
+            deviation = None if root is None or normal is None else root.sample(noise_key, normal.mean)
+            pair = [self._at(k, belief, deviation, sign, loss) for k, sign in zip(keys, (1.0, -1.0), strict=True)]
             return jax.tree.map(lambda a, b: (a + b) / 2.0, *pair)
 
         estimates = jax.vmap(at)(jax.random.split(key, self.pairs))
@@ -68,14 +68,16 @@ class ProgramMessages:
             parts["normal"] = in_expectation(normal, value, *slopes).gradient
         return ValueAndGradient(value, parts)
 
-    def _at(self, key: RandomKey, belief: Belief, away: Params, sign: float, loss: Callable[[Params], Array]) -> PyTree:
+    def _at(
+        self, key: RandomKey, belief: Belief, deviation: Params, sign: float, loss: Callable[[Params], Array]
+    ) -> PyTree:
         """Returns loss, message to each conjugate site, and gradient and Hessian in the others, at one sample."""
         theta: dict[str, Params] = {}
         if "conjugate" in belief.factors:
             theta["conjugate"] = belief.factors["conjugate"].sample(key)
         normal = belief.factors.get("normal")
         if normal is not None:
-            theta["normal"] = tree.add(normal.mean, away, sign)
+            theta["normal"] = tree.add(normal.mean, deviation, sign)
         messages = {}
         for site, value in theta.get("conjugate", {}).items():
             name = name_of(belief, site)

@@ -254,7 +254,7 @@ def _ends(jaxpr: Any, count: int) -> list[int]:
     ends = [0]
     for segment in range(1, count):
         low, high = ((segment + side) * total / count for side in (-0.5, 0.5))
-        near = [i for i in range(ends[-1] + 1, len(equations)) if low < done[i] < high]
-        if near:
-            ends.append(min(near, key=lambda i: (alive[i - 1], abs(done[i] - segment * total / count))))
+        candidates = [i for i in range(ends[-1] + 1, len(equations)) if low < done[i] < high]
+        if candidates:
+            ends.append(min(candidates, key=lambda i: (alive[i - 1], abs(done[i] - segment * total / count))))
     return [*ends[1:], len(equations)]

@@ -198,9 +198,9 @@ class GroupNorm(Normaliser):
     def apply(self, params: Params, state: State, x: Array, train: bool, mask: Array | None) -> tuple[Array, State]:
         """Returns the normalised features, the last axis of `x`."""
         grouped = x.reshape(x.shape[0], -1, self.groups, x.shape[-1] // self.groups)
-        away = grouped - jnp.mean(grouped, axis=(1, 3), keepdims=True)
-        size = jnp.mean(away * away, axis=(1, 3), keepdims=True)
-        normalised = (away * jax.lax.rsqrt(size + self.eps)).reshape(x.shape)
+        centred = grouped - jnp.mean(grouped, axis=(1, 3), keepdims=True)
+        size = jnp.mean(centred * centred, axis=(1, 3), keepdims=True)
+        normalised = (centred * jax.lax.rsqrt(size + self.eps)).reshape(x.shape)
         return super().apply(params, state, normalised, train, mask)
 
 

@@ -153,6 +153,6 @@ def _dense(layer: Params, hidden: Array) -> Array:
 
 def _normalised(norm: Params, hidden: Array) -> Array:
     """Applies layer normalisation over the features of each step."""
-    away = hidden - jnp.mean(hidden, axis=-1, keepdims=True)
-    scaled = away * jax.lax.rsqrt(jnp.mean(away * away, axis=-1, keepdims=True) + _EPS)
+    centred = hidden - jnp.mean(hidden, axis=-1, keepdims=True)
+    scaled = centred * jax.lax.rsqrt(jnp.mean(centred * centred, axis=-1, keepdims=True) + _EPS)
     return scaled * norm["scale"][None, None] + norm["bias"][None, None]

@@ -94,13 +94,13 @@ class GaussianPredictive(Predictive):
     def log_prob(self, y: Targets) -> Array:
         """Returns the joint log density of a row's outputs in nats, shape `[N]`."""
         if self._is_independent:
-            away = (jnp.asarray(y).astype(self.centre.dtype).reshape(self.centre.shape) - self.centre) ** 2
-            each = -(away / self.covariance + jnp.log(self.covariance) + math.log(2 * math.pi)) / 2
+            residual = (jnp.asarray(y).astype(self.centre.dtype).reshape(self.centre.shape) - self.centre) ** 2
+            each = -(residual / self.covariance + jnp.log(self.covariance) + math.log(2 * math.pi)) / 2
             return jnp.sum(each.reshape(each.shape[0], -1), axis=1)
         rows, outputs = self.covariance.shape[:2]
-        away = (jnp.asarray(y).astype(self.centre.dtype) - self.centre).reshape(rows, outputs)
+        residual = (jnp.asarray(y).astype(self.centre.dtype) - self.centre).reshape(rows, outputs)
         root = jnp.linalg.cholesky(self.covariance)
-        white = jax.vmap(lambda r, a: solve_triangular(r, a, lower=True))(root, away)
+        white = jax.vmap(lambda r, a: solve_triangular(r, a, lower=True))(root, residual)
         determinant = jnp.sum(jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)), axis=-1)
         return -jnp.sum(white**2, axis=-1) / 2 - determinant - outputs / 2 * math.log(2 * math.pi)
 
@@ -118,8 +118,8 @@ class GaussianPredictive(Predictive):
 
         def draw(key: RandomKey) -> Array:
             z = jax.vmap(normal)(row_keys(key, rows, first))
-            away = root * z if self._is_independent else jnp.einsum("nkl,nl->nk", root, z)
-            return self.centre + away.reshape(self.centre.shape)
+            residual = root * z if self._is_independent else jnp.einsum("nkl,nl->nk", root, z)
+            return self.centre + residual.reshape(self.centre.shape)
 
         return draw_in_chunks(draw, jax.random.split(key, n))
 

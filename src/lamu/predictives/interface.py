@@ -307,10 +307,10 @@ def mean_over_draws(utility: Callable[[Any], Any], targets: Array) -> Any:
 def mean_deviations(left_out: Array, real: Array | None = None) -> Array:
     """Returns the mean over rows of the change by leaving out each draw, `[draws]`, in nats."""
     # Each row is centred, since the differences are small relative to the densities.
-    away = left_out - jnp.mean(left_out, axis=0)[None]
+    deviations = left_out - jnp.mean(left_out, axis=0)[None]
     if real is None:
-        return jnp.mean(away, axis=1)
-    return jnp.sum(jnp.where(real[None], away, jnp.zeros_like(away)), axis=1)
+        return jnp.mean(deviations, axis=1)
+    return jnp.sum(jnp.where(real[None], deviations, jnp.zeros_like(deviations)), axis=1)
 
 
 def jackknife(deviations: Any) -> float:

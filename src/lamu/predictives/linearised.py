@@ -272,10 +272,10 @@ def _points(
         noise = standard_normals(key, samples, width, mean.dtype)
         log_weights = jnp.full(samples, -np.log(samples), mean.dtype)
     if spread.ndim == 2:
-        away = jnp.sqrt(spread)[None] * noise[:, None, :]
+        deviation = jnp.sqrt(spread)[None] * noise[:, None, :]
     else:
-        away = jnp.einsum("nkl,sl->snk", _root(spread), noise)
-    return mean[None] + away, log_weights
+        deviation = jnp.einsum("nkl,sl->snk", _root(spread), noise)
+    return mean[None] + deviation, log_weights
 
 
 def _repeated(dispersion: Params, times: int) -> Params:

@@ -186,7 +186,7 @@ class AffineDecomposition(ABC):
         """
 
 
-def _moved(f: Callable[[Array], Array], point: Array, along: Array) -> tuple[Array, Array, Array]:
+def _derivatives_along(f: Callable[[Array], Array], point: Array, along: Array) -> tuple[Array, Array, Array]:
     """Returns f, its slope and its curvature along a direction."""
     on_line = lambda step: f(point + step * along)
     slope = lambda step: jax.jvp(on_line, (step,), (jnp.ones_like(step),))
@@ -213,8 +213,8 @@ class _OfNumbers(AffineDecomposition):
 
     def expected(self, f: Callable[[Array], Array], statistics: Statistics) -> Array:
         mean = statistics.first
-        away = _root(statistics.second - mean**2)
-        return jnp.mean(jax.vmap(lambda sign: f(mean + sign * away))(jnp.array([1.0, -1.0], mean.dtype)), axis=0)
+        deviation = _root(statistics.second - mean**2)
+        return jnp.mean(jax.vmap(lambda sign: f(mean + sign * deviation))(jnp.array([1.0, -1.0], mean.dtype)), axis=0)
 
     def natural(self, f: Callable[[Array], Array], statistics: Statistics) -> Numbers:
         mean = statistics.first
@@ -253,7 +253,7 @@ class _OfPositive(AffineDecomposition):
 
     def expected(self, f: Callable[[Array], Array], statistics: Statistics) -> Array:
         mean = statistics.value
-        value, _, curvature = _moved(f, mean, mean * _root(jnp.log(mean) - statistics.log))
+        value, _, curvature = _derivatives_along(f, mean, mean * _root(jnp.log(mean) - statistics.log))
         return value + curvature
 
     def natural(self, f: Callable[[Array], Array], statistics: Statistics) -> PositiveNumbers:
@@ -288,8 +288,8 @@ class _OfChance(AffineDecomposition):
         event, other = statistics.log + jnp.log(2.0), statistics.log_complement + jnp.log(2.0)
         zero = jnp.zeros_like(event)
         of_odds = lambda v: f(jax.nn.sigmoid(v))
-        _, slope, _ = _moved(of_odds, zero, event - other)
-        value, _, curvature = _moved(of_odds, zero, _root(-2.0 * (event + other)))
+        _, slope, _ = _derivatives_along(of_odds, zero, event - other)
+        value, _, curvature = _derivatives_along(of_odds, zero, _root(-2.0 * (event + other)))
         return value + slope + curvature
 
     def natural(self, f: Callable[[Array], Array], statistics: Statistics) -> Chance:
@@ -309,9 +309,9 @@ class _OfSimplex(AffineDecomposition):
         log = statistics.log + jnp.log(float(statistics.log.shape[-1]))
         zero, (direction, spread) = jnp.zeros_like(log), _alternating(log)
         of_logits = lambda v: f(jax.nn.softmax(v, axis=-1))
-        _, slope, _ = _moved(of_logits, zero, log)
-        away = direction * _root(-jnp.mean(log, axis=-1, keepdims=True) / spread)
-        value, _, curvature = _moved(of_logits, zero, away)
+        _, slope, _ = _derivatives_along(of_logits, zero, log)
+        step = direction * _root(-jnp.mean(log, axis=-1, keepdims=True) / spread)
+        value, _, curvature = _derivatives_along(of_logits, zero, step)
         return value + slope + curvature
 
     def natural(self, f: Callable[[Array], Array], statistics: Statistics) -> Probabilities:
@@ -339,7 +339,7 @@ class _OfPrecisions(AffineDecomposition):
     def expected(self, f: Callable[[Array], Array], statistics: Statistics) -> Array:
         mean, size = statistics.matrix, statistics.matrix.shape[-1]
         short = (jnp.linalg.slogdet(mean)[1] - statistics.logdet) / size
-        value, _, curvature = _moved(f, mean, mean * _root(short)[..., None, None])
+        value, _, curvature = _derivatives_along(f, mean, mean * _root(short)[..., None, None])
         return value + curvature
 
     def natural(self, f: Callable[[Array], Array], statistics: Statistics) -> Precisions:
@@ -454,9 +454,11 @@ def _tested(
         thirds = [((a + b) / 2.0, (at(a)[factor] + at(b)[factor]) / 2.0) for a, b in ((first, two), (two, three))]
         thirds.append((first / 4 + 3 * three / 4, at(first)[factor] / 4 + 3 * at(three)[factor] / 4))
         off = max(float(np.max(np.abs(at(u)[factor] - expected))) for u, expected in thirds)
-        _note(residuals, "Normal", off / size)
+        _keep_largest(residuals, "Normal", off / size)
         own = lambda u, factor=factor: at(u)[factor]
-        coupling = next((axes for axes in range(min(start.ndim, 1) + 1) if _apart(own, first, two, axes, size)), 2)
+        coupling = next(
+            (axes for axes in range(min(start.ndim, 1) + 1) if _is_separable(own, first, two, axes, size)), 2
+        )
         meeting[factor, site] = max(meeting.get((factor, site), 0), coupling)
         for name in candidates(support):
             kind, theta = CANDIDATES[name], transform(start)
@@ -466,22 +468,22 @@ def _tested(
                 derivatives = np.asarray(jacobian(kind, transform, u, theta.ndim - kind.event))
                 expected = np.einsum("...ed,...d->...e", derivatives, natural)
                 off = max(off, float(np.max(np.abs(at(u)[factor] - expected.reshape(u.shape)))))
-            _note(residuals, name, off / size)
+            _keep_largest(residuals, name, off / size)
 
 
-def _apart(slope: Callable[[Rows], Rows], first_point: Rows, two: Rows, axes: int, size: float) -> bool:
+def _is_separable(slope: Callable[[Rows], Rows], first_point: Rows, two: Rows, axes: int, size: float) -> bool:
     """Whether gradients do not depend on other members; a member has the last `axes` axes."""
     # The bits of a member's index choose one of two points for its value; any two members differ in at least one bit.
     shape = first_point.shape[: first_point.ndim - axes]
     number = np.arange(int(np.prod(shape))).reshape(shape + (1,) * axes)
     for bit in range(int(number.max(initial=0)).bit_length()):
         first = (number >> bit) % 2 == 1
-        away = slope(np.where(first, first_point, two)) - np.where(first, slope(first_point), slope(two))
-        if not float(np.max(np.abs(away))) < TOLERANCE * size:
+        difference = slope(np.where(first, first_point, two)) - np.where(first, slope(first_point), slope(two))
+        if not float(np.max(np.abs(difference))) < TOLERANCE * size:
             return False
     return True
 
 
-def _note(residuals: dict[str, float], name: str, residual: float) -> None:
+def _keep_largest(residuals: dict[str, float], name: str, residual: float) -> None:
     """Records the largest residual; NaN fails the test."""
     residuals[name] = max(residuals.get(name, 0.0), residual if np.isfinite(residual) else float("inf"))

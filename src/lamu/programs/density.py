@@ -161,9 +161,11 @@ def require_members(outside: Any, arrays: Mapping[str, Any]) -> None:
     index, size = map(int, match.groups())
     of = {name: np.asarray(value) for name, value in arrays.items() if jnp.issubdtype(value.dtype, jnp.integer)}
     where = {name: np.argwhere(v < 0 if index < 0 else v == index) for name, v in of.items() if v.ndim}
-    told = (f"{name} is {of[name][tuple(rows[0])]} in row {rows[0][0]}" for name, rows in where.items() if len(rows))
+    sentences = (
+        f"{name} is {of[name][tuple(rows[0])]} in row {rows[0][0]}" for name, rows in where.items() if len(rows)
+    )
     raise ValueError(
-        f"{next(told, f'an index is {index}')}, and the array that it indexes has {size} members; give "
+        f"{next(sentences, f'an index is {index}')}, and the array that it indexes has {size} members; give "
         f"whole numbers from 0 to {size - 1}. New members need a plate of their number: make its size an argument of "
         "the program"
     )

@@ -33,7 +33,7 @@ from lamu.programs.density import (
     traced,
 )
 from lamu.programs.messages import SiteMessages
-from lamu.programs.simulation import asked_of
+from lamu.programs.simulation import query_at
 from lamu.record import record, static
 from lamu.typing import Array, Data, DTypeLike, Inputs, Params, RandomKey, State
 
@@ -200,8 +200,10 @@ class NumpyroProgram(SiteMessages):
         """Returns real coordinates, by default uniform between −1 and 1, and the empty state."""
         real = self.constraints.unconstrain(self.theta)
         keys = tree.keys_like(key, real)
-        near = jax.tree.map(lambda leaf, k: jax.random.uniform(k, leaf.shape, leaf.dtype, -1.0, 1.0), real, keys)
-        return self.started({"network": near, "likelihood": {}}, {})
+        start_values = jax.tree.map(
+            lambda leaf, k: jax.random.uniform(k, leaf.shape, leaf.dtype, -1.0, 1.0), real, keys
+        )
+        return self.started({"network": start_values, "likelihood": {}}, {})
 
     def log_likelihood(
         self, params: Params, state: State, batch: Batch, key: RandomKey | None = None, train: bool = False
@@ -267,7 +269,7 @@ class NumpyroProgram(SiteMessages):
             ValueError: for names that the program does not have, rows that do not fit each other, NaN among numbers,
                 arguments at which the program fails, and latent sites without a belief there.
         """
-        return asked_of(self, x)
+        return query_at(self, x)
 
     def _without_rows(self, name: str) -> TypeError:
         instead = "predict(arguments).log_prob(values)" if name == "log_prob" else "predict(arguments), mean and std"

@@ -35,7 +35,7 @@ from lamu.programs.messages import SiteMessages
 from lamu.record import record, static
 from lamu.typing import Array, Inputs, Params
 
-__all__ = ["ProgramQuery", "asked_of", "log_densities", "shared_categories", "simulated"]
+__all__ = ["ProgramQuery", "log_densities", "query_at", "shared_categories", "simulated"]
 
 
 # As in `numpyro.infer.Predictive`, latent sites take samples of the belief. Observed sites that are not given are
@@ -80,7 +80,7 @@ def _has_array_aux(structure: Any) -> bool:
     )
 
 
-class _Drawn:
+class _SampleObserved:
     """A function for NumPyro's `substitute` that samples sites instead of using observed values, also in `scan`."""
 
     # For plates that have grown it samples all members, and then sets the first ones to the belief's.
@@ -103,7 +103,7 @@ def _run(joint: LogJoint, query: ProgramQuery, values: Params, key: Any, drawn: 
     """Returns all sites of one run given the values of some, with a random key."""
     first_members = {name: values[name] for name in query.extended if name in values}
     kept = {name: value for name, value in values.items() if name not in (*query.redrawn, *query.extended)}
-    unobserved = handlers.substitute(substitute_fn=_Drawn(query.asked if drawn else (), first_members))
+    unobserved = handlers.substitute(substitute_fn=_SampleObserved(query.asked if drawn else (), first_members))
     plate = RowsPlate(joint.plate, query.rows)
     return traced(joint.program, query.arguments, kept, plate, key, unobserved, ("sample", "deterministic"))
 
@@ -172,12 +172,12 @@ def shared_categories(model: SiteMessages, theta: Params, keys: Any) -> Params:
     return {name: indices[:, number] for number, (name, _) in enumerate(model.joint.categories)}
 
 
-def asked_of(model: SiteMessages, x: Inputs) -> ProgramQuery:
+def query_at(model: SiteMessages, x: Inputs) -> ProgramQuery:
     """Returns the query of a program at arguments by name, or a number of rows; raises an error if it is invalid."""
-    arrays, fixed = _fitted(model)
+    arrays, fixed = _fitted_arguments(model)
     sources = _sources(model, arrays, fixed)
     targets = {name for source in sources.values() for name in source.arguments}
-    given, blank, rows = _given(model, x, arrays, targets)
+    given, blank, rows = _read_arguments(model, x, arrays, targets)
     absent = tuple(name for name in arrays if name in targets and name not in given)
     # The observed values of a site are known if all arguments that they are computed from are given.
     asked = tuple(
@@ -190,7 +190,7 @@ def asked_of(model: SiteMessages, x: Inputs) -> ProgramQuery:
     numbers |= model.given_rows.of({name: numbers[name] for name in model.given_rows.names if name in numbers})
     sizes = _sizes({name: np.shape(value) for name, value in given.items()} | blank, arrays)
     anew = {name: np.shape(value) for name, value in given.items() if not _extends(value, arrays.get(name))} | blank
-    shape_of = lambda name: blank.get(name) or _resized(model, name, arrays[name].shape, rows, sizes)
+    shape_of = lambda name: blank.get(name) or _shape_at_rows(model, name, arrays[name].shape, rows, sizes)
     places = {name: jnp.zeros(shape_of(name), arrays[name].dtype) for name in absent}
     parameters = inspect.signature(model.joint.program).parameters
     nothing = {
@@ -206,10 +206,10 @@ def asked_of(model: SiteMessages, x: Inputs) -> ProgramQuery:
         except Exception as error:
             failure = error
             continue
-        query = _settled(model, query, sites, sources, _sizes(anew, arrays))
+        query = _checked_query(model, query, sites, sources, _sizes(anew, arrays))
         if has_whole_numbers(query.arrays):
-            require_members(_outside(model.joint, query, model.theta), query.arrays)
-        _require_blind(model.joint, query, model.theta, tuple(kept_values))
+            require_members(_index_error(model.joint, query, model.theta), query.arrays)
+        _require_independent_of(model.joint, query, model.theta, tuple(kept_values))
         return query
     kept = [name for name in arrays if name not in given and name not in absent]
     raise ValueError(
@@ -226,7 +226,7 @@ class _Source:
     shape: tuple[int, ...] = static()
 
 
-def _fitted(model: SiteMessages) -> tuple[Params, Params]:
+def _fitted_arguments(model: SiteMessages) -> tuple[Params, Params]:
     """Returns the arguments of the fit: arrays and others."""
     rows = model.given_rows.data
     own = {} if rows is None else model.given_rows.of({name: jnp.asarray(value) for name, value in rows.y.items()})
@@ -245,7 +245,7 @@ def _sources(model: SiteMessages, arrays: Params, fixed: Params) -> dict[str, _S
     closed, shapes = jax.make_jaxpr(observed, return_shape=True)(dict(arrays))
     sources = {}
     for number, (site, of) in enumerate(sorted(shapes.items())):
-        used = zip(sorted(arrays), _used(closed, [number]), strict=True)
+        used = zip(sorted(arrays), _inputs_used(closed, [number]), strict=True)
         sources[site] = _Source(tuple(name for name, is_used in used if is_used), of.shape)
     return {name: sources[name] for name, _ in model.distributions if name in sources}
 
@@ -254,13 +254,13 @@ def _is_factor(site: Any) -> bool:
     return isinstance(plain_law(site["fn"]), Unit)
 
 
-def _used(closed: ClosedJaxpr, outputs: list[int]) -> list[bool]:
+def _inputs_used(closed: ClosedJaxpr, outputs: list[int]) -> list[bool]:
     """Returns the inputs that some outputs of a program depend on."""
     asked = [number in outputs for number in range(len(closed.jaxpr.outvars))]
     return list(partial_eval.dce_jaxpr(closed.jaxpr, asked)[1])
 
 
-def _given(
+def _read_arguments(
     model: SiteMessages, x: Inputs, arrays: Params, targets: set[str]
 ) -> tuple[Params, dict[str, tuple[int, ...]], int]:
     """Returns the given arguments by name, the shapes of those that are all NaN, and the number of rows."""
@@ -268,8 +268,8 @@ def _given(
     if isinstance(x, int) and not isinstance(x, bool):
         needed = [name for name in names if name not in targets]
         if x < 1 or not names or needed:
-            said = f"{x!r} new rows are none" if x < 1 else "rows of the program are more than what it observed"
-            raise ValueError(f"{said}; give {' and '.join(needed) or 'arguments'} by name, for instance {{'X': ...}}")
+            reason = f"{x!r} new rows are none" if x < 1 else "rows of the program are more than what it observed"
+            raise ValueError(f"{reason}; give {' and '.join(needed) or 'arguments'} by name, for instance {{'X': ...}}")
         return {}, {}, x
     if not isinstance(x, Mapping):
         raise TypeError(
@@ -330,7 +330,7 @@ def _sizes(shapes: Mapping[str, tuple[int, ...]], arrays: Params) -> dict[int, i
     return {old: next(iter(new)) for old, new in new_sizes.items() if len(new) == 1}
 
 
-def _resized(
+def _shape_at_rows(
     model: SiteMessages, name: str, shape: tuple[int, ...], rows: int, sizes: Mapping[int, int]
 ) -> tuple[int, ...]:
     """Returns the shape that observed values would have."""
@@ -338,7 +338,7 @@ def _resized(
 
 
 @jax.jit
-def _outside(joint: LogJoint, query: ProgramQuery, theta: Params) -> Any:
+def _index_error(joint: LogJoint, query: ProgramQuery, theta: Params) -> Any:
     """Returns checkify's error for out-of-bounds indices in one run."""
     values = lambda arrays: [s["value"] for s in _run(joint, replace(query, arrays=arrays), theta, 0).values()]
     return indices_outside(values, query.arrays)
@@ -359,7 +359,7 @@ def _sites(joint: LogJoint, query: ProgramQuery) -> dict[str, Params]:
     return sites
 
 
-def _settled(
+def _checked_query(
     model: SiteMessages,
     query: ProgramQuery,
     sites: Params,
@@ -371,9 +371,9 @@ def _settled(
     for name, value in model.theta.items():
         if name not in sites:
             raise ValueError(f"the program has no site {name!r} at these arguments, which it was fitted with")
-        if sites[name]["shape"] != value.shape and not _continues(name, sites[name], value.shape):
+        if sites[name]["shape"] != value.shape and not _is_longer_series(name, sites[name], value.shape):
             resized.append(name)
-    extended = tuple(name for name in resized if _goes_on(model, name, sites[name], sizes))
+    extended = tuple(name for name in resized if _has_new_members(model, name, sites[name], sizes))
     fresh = [
         name
         for name, site in sites.items()
@@ -402,7 +402,7 @@ def _settled(
     return ProgramQuery(query.arrays, query.fixed, query.rows, query.asked, (*resized, *fresh), derived, extended)
 
 
-def _goes_on(model: SiteMessages, name: str, site: Params, sizes: Mapping[int, int]) -> bool:
+def _has_new_members(model: SiteMessages, name: str, site: Params, sizes: Mapping[int, int]) -> bool:
     """Whether a plate has more members with the fitted ones first; False for other members."""
     # An array with one entry per member that does not begin with those of the fit, such as the rows', is of others.
     fitted = model.theta[name].shape
@@ -418,7 +418,7 @@ def _goes_on(model: SiteMessages, name: str, site: Params, sizes: Mapping[int, i
     return True
 
 
-def _continues(name: str, site: Params, fitted: tuple[int, ...]) -> bool:
+def _is_longer_series(name: str, site: Params, fitted: tuple[int, ...]) -> bool:
     """Whether a latent of another shape is a longer series; False if it belongs to members of other plates."""
     shape, event = site["shape"], site["event"]
     if site["_control_flow_done"] and len(shape) == len(fitted) and shape[1:] == fitted[1:] and shape[0] > fitted[0]:
@@ -433,7 +433,7 @@ def _continues(name: str, site: Params, fitted: tuple[int, ...]) -> bool:
     return False
 
 
-def _require_blind(joint: LogJoint, query: ProgramQuery, theta: Params, places: tuple[str, ...]) -> None:
+def _require_independent_of(joint: LogJoint, query: ProgramQuery, theta: Params, places: tuple[str, ...]) -> None:
     """Raises a ValueError if the sites to sample depend on omitted arguments."""
     if not places:
         return
@@ -446,6 +446,6 @@ def _require_blind(joint: LogJoint, query: ProgramQuery, theta: Params, places: 
     of_places = {name: query.arrays[name] for name in places}
     closed = jax.make_jaxpr(drawn)(of_places)
     for number, name in enumerate(names):
-        for place, is_used in zip(sorted(of_places), _used(closed, [number]), strict=True):
+        for place, is_used in zip(sorted(of_places), _inputs_used(closed, [number]), strict=True):
             if is_used:
                 raise ValueError(f"{name!r} depends on the argument {place!r}, which is left out; give it")

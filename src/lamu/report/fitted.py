@@ -209,8 +209,8 @@ def _calibration_error(run: FittedRun) -> str:
     error, rows = run.scores[run.name]["ece"], len(run.test)
     if np.isnan(error.value):
         return f"{rows} test rows are too few to tell whether the probabilities are right."
-    told = verdict(error, _right_error(run), rows)
-    return f"Predicted probabilities differ from frequencies by {error} on average (ECE); {told}."
+    conclusion = verdict(error, _right_error(run), rows)
+    return f"Predicted probabilities differ from frequencies by {error} on average (ECE); {conclusion}."
 
 
 def _right_error(run: FittedRun) -> Estimate:
@@ -241,17 +241,17 @@ def _converged(run: FittedRun) -> list[Markup]:
     if convergence is None and run.config["candidates"]:
         return _stopped(run)
     if convergence is None:
-        told = "Distance from the fixed point of the rule was not measured for this kind of posterior."
+        conclusion = "Distance from the fixed point of the rule was not measured for this kind of posterior."
     elif convergence.converged:
-        told = "The run has converged: the rule would no longer move the belief beyond its limits."
+        conclusion = "The run has converged: the rule would no longer move the belief beyond its limits."
     elif convergence.at_fixed_point:
-        told = f"The run has converged, and the belief is not the posterior: {convergence.complaint}."
+        conclusion = f"The run has converged, and the belief is not the posterior: {convergence.complaint}."
     else:
-        told = f"The run has not converged: {convergence.complaint}."
+        conclusion = f"The run has not converged: {convergence.complaint}."
     steps = [history for history in run.histories if len(history["loss"]) > 1]
     if not steps:
-        return [paragraph(told)]
-    shown = [paragraph(told), picture("training", training_curve(steps).figure, "loss of the steps")]
+        return [paragraph(conclusion)]
+    shown = [paragraph(conclusion), picture("training", training_curve(steps).figure, "loss of the steps")]
     if any("validation_nll" in history for history in steps):
         shown.append(picture("validation", validation_curve(steps).figure, "negative log density of rows set aside"))
     about = "The loss of a step is that of its batch of training rows and of the prior, in the units of the model."

@@ -142,15 +142,17 @@ def average(values: np.ndarray) -> Estimate:
 
 def _verdict(run: FittedRows) -> str:
     held_out = run.log_prob[run.test]
-    told = f"{run.words[0].upper()}{run.words[1:]} with {run.size} gives {len(held_out):,} rows that it has not seen "
-    told += f"a log density of {average(held_out)} nats a row. "
+    sentence = (
+        f"{run.words[0].upper()}{run.words[1:]} with {run.size} gives {len(held_out):,} rows that it has not seen "
+    )
+    sentence += f"a log density of {average(held_out)} nats a row. "
     name = max(run.references, key=lambda name: run.references[name].mean())
     gain = average(held_out - run.references[name])
     if gain.value > _SURE * gain.error:
-        return f"{told}That is {gain} more than {name}, the better of the references."
+        return f"{sentence}That is {gain} more than {name}, the better of the references."
     if gain.value < -_SURE * gain.error:
-        return f"{told}{name[0].upper()}{name[1:]} gives more, by {Estimate(-gain.value, gain.error)}: take that."
-    return f"{told}These rows do not tell it from {name} (difference {gain})."
+        return f"{sentence}{name[0].upper()}{name[1:]} gives more, by {Estimate(-gain.value, gain.error)}: take that."
+    return f"{sentence}These rows do not tell it from {name} (difference {gain})."
 
 
 def _fitted(run: FittedRows) -> list[Markup]:
@@ -176,8 +178,8 @@ def _density(run: FittedRows) -> list[Markup]:
     parts = [table("Log density of rows held out ± one standard error", ("model", "nats a row", "gain over it"), rows)]
     if len(run.tried) > 1:
         lines = [
-            (number, f"{told['bound']:.3f}", Estimate(told["log_prob"], told["standard_error"]))
-            for number, told in run.tried.items()
+            (number, f"{sentence['bound']:.3f}", Estimate(sentence["log_prob"], sentence["standard_error"]))
+            for number, sentence in run.tried.items()
         ]
         heads = (run.tried_of, "bound, nats a training row", "log density of a row held out")
         parts.append(table("Sizes that were tried; the greatest bound decides", heads, lines))
@@ -201,12 +203,12 @@ def _latents(run: FittedRows) -> list[Markup]:
 
 def _converged(run: FittedRows) -> list[Markup]:
     if run.convergence is None:
-        told = "Distance from the fixed point of the rule was not measured for this kind of posterior."
+        sentence = "Distance from the fixed point of the rule was not measured for this kind of posterior."
     elif run.convergence.converged:
-        told = "The run has converged: the rule would no longer move the belief beyond its limits."
+        sentence = "The run has converged: the rule would no longer move the belief beyond its limits."
     else:
-        told = f"The run has not converged: {run.convergence.complaint}."
-    parts = [paragraph(told), *(paragraph(remark) for remark in run.remarks)]
+        sentence = f"The run has not converged: {run.convergence.complaint}."
+    parts = [paragraph(sentence), *(paragraph(remark) for remark in run.remarks)]
     if len(run.history["loss"]) > 1:
         parts.append(picture("training", training_curve(run.history).figure, "loss of the steps"))
     return parts

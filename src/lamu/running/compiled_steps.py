@@ -286,8 +286,8 @@ def _scan(
     def joined(first: Array, last: Array) -> Array:
         return jnp.concatenate([first, last[:, None]], axis=1).reshape(-1, *first.shape[2:])
 
-    told = jax.tree.map(joined, silent, replace(info, draw=None))
-    return state, replace(told, draw=info.draw)
+    joined_info = jax.tree.map(joined, silent, replace(info, draw=None))
+    return state, replace(joined_info, draw=info.draw)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 5))

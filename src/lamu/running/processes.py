@@ -56,9 +56,9 @@ class Processes(Devices):
         record = np.frombuffer(np.float64(value).tobytes() + words.ljust(_WORDS), np.uint8)
         records = np.asarray(multihost_utils.process_allgather(record)).reshape(jax.process_count(), -1)
         for number, other in enumerate(records):
-            said = other[8:].tobytes().decode(errors="replace").strip()
-            if said and number != jax.process_index() and error is None:
-                raise OtherProcessFailed(f"process {number} failed: {said}")
+            failure = other[8:].tobytes().decode(errors="replace").strip()
+            if failure and number != jax.process_index() and error is None:
+                raise OtherProcessFailed(f"process {number} failed: {failure}")
         return np.frombuffer(np.ascontiguousarray(records[:, :8]).tobytes(), np.float64).tolist()
 
     @contextmanager
@@ -88,8 +88,8 @@ class Processes(Devices):
         leaves, structure = jax.tree.flatten(rows)
         arrays = [np.asarray(leaf) for leaf in leaves]
         seen = hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).digest()
-        told = np.frombuffer(np.int64(rows.count).tobytes() + seen, np.uint8)
-        others = np.asarray(multihost_utils.process_allgather(told)).reshape(jax.process_count(), -1)
+        summary = np.frombuffer(np.int64(rows.count).tobytes() + seen, np.uint8)
+        others = np.asarray(multihost_utils.process_allgather(summary)).reshape(jax.process_count(), -1)
         if (others == others[0]).all():
             return rows
         counts = [int(np.frombuffer(other[:8].tobytes(), np.int64)[0]) for other in others]

@@ -319,11 +319,11 @@ class Steps:
             infos.append(replace(info, draw=None))
             if info.draw is not None and keeps(self.traits, t):
                 draws.append(jax.tree.map(np.asarray, info.draw))
-        told, drawn = (
+        stage_info, drawn = (
             jax.tree.map(lambda *leaves: np.stack(leaves), *many) if many else None for many in (infos, draws)
         )
-        assert told is not None  # a block has a step
-        return state, replace(told, draw=drawn)
+        assert stage_info is not None  # a block has a step
+        return state, replace(stage_info, draw=drawn)
 
 
 def _run_scan(

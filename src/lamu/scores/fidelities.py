@@ -417,9 +417,9 @@ def _effective(values: np.ndarray, independent: np.ndarray | None) -> np.ndarray
 
 def _errors(ours: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """Returns the difference of two means over the standard error of both, `[D]`; zero where nothing varies."""
-    away = ours[0].mean(axis=(0, 1)) - other[0].mean(axis=(0, 1))
+    gap = ours[0].mean(axis=(0, 1)) - other[0].mean(axis=(0, 1))
     variance = sum(values.var(axis=(0, 1)) / count for values, count in (ours, other))
-    return np.where(variance > 0, away / np.sqrt(np.where(variance > 0, variance, 1.0)), 0.0)
+    return np.where(variance > 0, gap / np.sqrt(np.where(variance > 0, variance, 1.0)), 0.0)
 
 
 def _held(reference: Prediction, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:

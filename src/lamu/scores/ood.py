@@ -124,11 +124,11 @@ def mahalanobis(posterior: Posterior, x: Inputs, y: Targets) -> Mahalanobis:
     else:
         label = np.unique(y, return_inverse=True)[1]
     centres = np.stack([features[label == c].mean(axis=0) for c in range(label.max() + 1)])
-    away = features - centres[label]
+    difference = features - centres[label]
     # Features differ in scale, so their correlations are shrunk.
-    scale = np.sqrt(np.mean(away**2, axis=0))
+    scale = np.sqrt(np.mean(difference**2, axis=0))
     scale = np.where(scale > 0, scale, np.ptp(features, axis=0))  # constant within every class
-    correlation, _ = ledoit_wolf(away / scale, assume_centered=True)
+    correlation, _ = ledoit_wolf(difference / scale, assume_centered=True)
     values, vectors = np.linalg.eigh(correlation)
     root = vectors / np.sqrt(np.maximum(values, 1e-8 * values.max()))
     return Mahalanobis(posterior, centres, root / scale[:, None], columns)

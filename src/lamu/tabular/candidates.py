@@ -128,7 +128,7 @@ _FEWEST = 50  # rows of a fold; with fewer a standard error is unreliable
 
 def candidates_to_continue(densities: np.ndarray, costly: Sequence[int], counts: np.ndarray, pull: float) -> list[int]:
     """Returns the costly candidates that train on further folds, from log densities `[rows, candidates]`."""
-    left, candidates = list(costly), range(densities.shape[1])
+    undecided, candidates = list(costly), range(densities.shape[1])
     mixtures: dict[tuple[int, ...], np.ndarray] = {}
 
     def mixture(kept: tuple[int, ...]) -> np.ndarray:
@@ -140,19 +140,19 @@ def candidates_to_continue(densities: np.ndarray, costly: Sequence[int], counts:
 
     def gain(stopped: Sequence[int]) -> tuple[float, float]:
         """Returns the mean gain by some candidates, and its upper bound."""
-        kept = tuple(each for each in candidates if each in left or each not in costly)
+        kept = tuple(each for each in candidates if each in undecided or each not in costly)
         gains = mixture(kept) - mixture(tuple(each for each in kept if each not in stopped))
         mean = np.average(gains, weights=counts)
         effective = counts.sum() ** 2 / (counts**2).sum()
         error = np.sqrt(np.average((gains - mean) ** 2, weights=counts) / max(effective - 1, 1e-9))
         return float(mean), float(mean + _SURE * error)
 
-    if not left or len(left) == len(candidates) or counts.sum() < _FEWEST:
-        return left
-    if gain(left)[1] < _WORTH:
+    if not undecided or len(undecided) == len(candidates) or counts.sum() < _FEWEST:
+        return undecided
+    if gain(undecided)[1] < _WORTH:
         return []
-    while left:
-        least = min(left, key=lambda each: gain([each])[0])
+    while undecided:
+        least = min(undecided, key=lambda each: gain([each])[0])
         if not gain([least])[1] < _WORTH:
             break
         left.remove(least)

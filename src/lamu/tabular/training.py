@@ -172,8 +172,8 @@ def train(
         # JAX caches the trace, so that the first call only compiles.
         program.lower(length, model, members, stretch(each), batch, carry)
     for done in range(before + each, steps + 1, each):
-        here = stretch(done)
-        carry, of_stretch = jax.block_until_ready(program(length, model, members, here, batch, carry))
+        stretch_of_steps = stretch(done)
+        carry, of_stretch = jax.block_until_ready(program(length, model, members, stretch_of_steps, batch, carry))
         path.append(jax.tree.map(np.asarray, of_stretch))
         try:
             callback(done)

@@ -288,8 +288,8 @@ def update(
     total = batch.count / objective.temperature
     target = jax.tree.map(jnp.add, evaluated.curvature.scale(total), old.precision)
     new = gaussian_step(old, tree.scale(evaluated.gradient, total), target, rate=1.0)
-    away = tree.add(new.mean, old.mean, -1.0)
-    energy = total * loss.value(new.mean, {}, None)[0] + tree.dot(away, old.precision.matvec(away)) / 2
+    step = tree.add(new.mean, old.mean, -1.0)
+    energy = total * loss.value(new.mean, {}, None)[0] + tree.dot(step, old.precision.matvec(step)) / 2
     return new, evidence - energy + _log_volume(new) - _log_volume(old), evaluated.value
 
 

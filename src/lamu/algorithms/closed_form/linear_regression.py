@@ -153,8 +153,8 @@ def _projected(
     share = p * np.exp(centre + float(digamma(shape)) - math.log(shape)) / parts.left_out
     variance = float((share * noise).sum())
     mean = (p[..., None] * parts.mean).sum(axis=(0, 1))
-    away = (parts.mean - mean).reshape(-1, len(mean))
-    covariance = (away * share.reshape(-1, 1)).T @ away
+    centred = (parts.mean - mean).reshape(-1, len(mean))
+    covariance = (centred * share.reshape(-1, 1)).T @ centred
     covariance[np.diag_indices(len(mean))] += (share[..., None] * parts.variance).sum(axis=(0, 1))
     null = float((share * np.exp(2 * scale)[None]).sum())
     covariance, null = covariance / variance, null / variance

@@ -238,9 +238,9 @@ _bound = compiled_lightly()(bound)
 
 def _step(old: Belief, new: Belief, mu_old: Statistics, mu_new: Statistics) -> Array:
     r"""Returns \(\langle\lambda' - \lambda, \mu' - \mu\rangle\) in nats, \(d^\top F d\) of a small step d of λ."""
-    away = tree.add(new.to_natural(), old.to_natural(), -1.0)
+    step = tree.add(new.to_natural(), old.to_natural(), -1.0)
     moved = jax.tree.map(jnp.subtract, jax.tree.leaves(mu_new), jax.tree.leaves(mu_old))
-    return jnp.maximum(sum(jnp.sum(a * m) for a, m in zip(jax.tree.leaves(away), moved, strict=True)), 0.0)
+    return jnp.maximum(sum(jnp.sum(a * m) for a, m in zip(jax.tree.leaves(step), moved, strict=True)), 0.0)
 
 
 _NEAR = 0.1  # of a posterior standard deviation, root mean square; not tuned
@@ -335,11 +335,11 @@ class Ncvmp(Vmp):
     def _moved(self, kind: Any, old: Belief, natural: Statistics) -> Belief:
         # Returns the belief after the step at the rate, retracted if the straight step has no positive precision.
         before = old.to_natural()
-        away = tree.add(natural, kind(*jax.tree.leaves(before)), -1.0)
-        straight = tree.add(kind(*jax.tree.leaves(before)), away, self.learning_rate).belief()
+        step = tree.add(natural, kind(*jax.tree.leaves(before)), -1.0)
+        straight = tree.add(kind(*jax.tree.leaves(before)), step, self.learning_rate).belief()
         if not isinstance(old, Gaussian | MultivariateNormal):
             return straight
-        direction = jax.tree.unflatten(jax.tree.structure(before), jax.tree.leaves(away))
+        direction = jax.tree.unflatten(jax.tree.structure(before), jax.tree.leaves(step))
         bent, inside = old.retract(direction, self.learning_rate), jnp.isfinite(straight.log_partition())
         return jax.tree.map(lambda inner, outer: jnp.where(inside, inner, outer), straight, bent)
 

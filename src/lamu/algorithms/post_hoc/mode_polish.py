@@ -451,8 +451,8 @@ def _lbfgs(
 
     def placed(z: np.ndarray) -> Params:
         network = _unwhitened(metric, params["network"], jnp.asarray(z[:weights], dtype))
-        away = unravel(jnp.asarray(z[weights:], flat_scales.dtype) * flat_scales)
-        return {**params, "network": network, "likelihood": jax.tree.map(jnp.add, params["likelihood"], away)}
+        change = unravel(jnp.asarray(z[weights:], flat_scales.dtype) * flat_scales)
+        return {**params, "network": network, "likelihood": jax.tree.map(jnp.add, params["likelihood"], change)}
 
     def value_and_gradient(z: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal used, norm

@@ -600,8 +600,8 @@ class Refined(Local):
             mean, precision = state
             of_mean, of_variance = jax.grad(expected, argnums=(0, 1))(mean, 1 / precision)
             rate = jnp.asarray(self.rate, mean.dtype)
-            away = -2 * of_variance - precision
-            precision = precision + rate * away + (rate * away) ** 2 / (2 * precision)
+            change = -2 * of_variance - precision
+            precision = precision + rate * change + (rate * change) ** 2 / (2 * precision)
             return (mean + rate * of_mean / precision, precision), None
 
         (mean, precision), _ = jax.lax.scan(step, (belief.mean, belief.precision.values), None, length=self.steps)

@@ -156,7 +156,7 @@ class _UnderMessage:
 
     def __init__(self, name: str, message: Any, row: Row) -> None:
         self.site, self.message, self.row = latent_site(name, row), message, row
-        closed, self.categories = _closed(name, row)
+        closed, self.categories = _closed_form_sites(name, row)
         evidence = {latent: part for latent, part in row.evidence.items() if latent in self._names}
         self.closed = replace(row, sites=closed, evidence={**evidence, name: message})
         names = {site.name for site in closed}
@@ -245,11 +245,11 @@ class _Mixed(Proposal):
         return jax.tree.map(lambda leaf: leaf[number], self.beliefs).belief()
 
 
-def _closed(name: str, row: Row) -> tuple[tuple[GraphSite, ...], tuple[GraphSite, ...]]:
+def _closed_form_sites(name: str, row: Row) -> tuple[tuple[GraphSite, ...], tuple[GraphSite, ...]]:
     """Returns the sites with closed forms in x, including those of the categories they meet, and these categories."""
     latents = {site.name: site for site in row.latent}
     meeting = lambda site: latents.keys() & {site.name, *site.factor.names}
-    candidates = [site for site in row.sites if not _open_to(name, site)]
+    candidates = [site for site in row.sites if not _enters_through_a_network(name, site)]
     reached, before = {name}, set()
     while reached != before:
         before = set(reached)
@@ -265,7 +265,7 @@ def _closed(name: str, row: Row) -> tuple[tuple[GraphSite, ...], tuple[GraphSite
     return closed, tuple(others)
 
 
-def _open_to(name: str, site: GraphSite) -> bool:
+def _enters_through_a_network(name: str, site: GraphSite) -> bool:
     """Returns whether a latent enters a site through a network or a likelihood."""
     called = frozenset().union(*(call.names for call in applications(site.factor)))
     return name in (called if site.factor.exact else site.factor.names)

@@ -14,7 +14,7 @@ from lamu.graphs.joint import Row, dtype_of, shape_of
 from lamu.graphs.network import applications
 from lamu.graphs.potential import Potential
 from lamu.graphs.statistics import Numbers
-from lamu.latent.drawing import Drawing, advanced
+from lamu.latent.drawing import Drawing, lstm_step
 from lamu.latent.locals.amortised import MeanField
 from lamu.latent.locals.encoder import RowOfGraph, latent_site, natural, soft_clipped
 from lamu.networks import GRU, LSTM, MLP
@@ -119,14 +119,14 @@ class Recurrent(Local):
         def step(carry: Any, given: Array) -> tuple[Any, Any]:
             h, (memory, canvas) = carry
             mean = jnp.reshape(likelihood.mean(dispersions, canvas.reshape(y.size, -1)), y.shape)
-            where = drawing.where_to_read(decoder, memory)
+            where = drawing.read_controls(decoder, memory)
             seen = [drawing.read.read(where, part) for part in (y, jnp.where(is_observed, y - mean, 0.0))]
-            h = advanced(cell, own, h, jnp.concatenate([*seen, memory[0]]))
+            h = lstm_step(cell, own, h, jnp.concatenate([*seen, memory[0]]))
             layer = own["layers"][0]
             centre, log_scale = jnp.split(h[0] @ layer["kernel"] + layer["bias"], 2)
             log_scale = soft_clipped(log_scale)
             z = step_of(centre, log_scale, given)
-            return (h, drawing.drawn(decoder, memory, canvas, z)), (z, centre, jnp.exp(-2 * log_scale))
+            return (h, drawing.draw_step(decoder, memory, canvas, z)), (z, centre, jnp.exp(-2 * log_scale))
 
         start = jnp.zeros(self.hidden, y.dtype)
         _, (z, mean, precision) = jax.lax.scan(step, ((start, start), drawing.first(decoder)), inputs)

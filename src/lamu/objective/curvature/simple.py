@@ -79,8 +79,8 @@ class Price(Curvature):
     ) -> Evaluation:
         # Returns value, gradient and the estimate of the expected Hessian.
         point = loss.gradient(theta, key)
-        away = belief.precision.matvec(tree.add(theta, belief.mean, -1.0))
-        return Evaluation.of(point, structure.from_outer(away, point.coordinates))
+        offset = belief.precision.matvec(tree.add(theta, belief.mean, -1.0))
+        return Evaluation.of(point, structure.from_outer(offset, point.coordinates))
 
 
 @record
