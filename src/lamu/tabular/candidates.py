@@ -155,5 +155,5 @@ def candidates_to_continue(densities: np.ndarray, costly: Sequence[int], counts:
         least = min(undecided, key=lambda each: gain([each])[0])
         if not gain([least])[1] < _WORTH:
             break
-        left.remove(least)
-    return left
+        undecided.remove(least)
+    return undecided
