@@ -13,7 +13,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -312,7 +312,8 @@ def _at_constant(model: Model, rows: Arrays) -> Model:
 def centred(model: Model, data: Data) -> Model:
     """Returns a standardised model whose outputs are deviations from the best constant ones.
 
-    A prior about zero is then one about that constant, as for a target that is standardised.
+    A prior about zero is then one about that constant. A model whose target is standardised is so already, and is
+    returned as it is.
 
     Args:
         model: a model of `Model.standardised`.
@@ -326,8 +327,9 @@ def centred(model: Model, data: Data) -> Model:
         >>> centred(model, (x, y)).network.level.round(1).tolist()
         [6.9]
     """
-    rows = model.rows(data)
-    network: Any = model.network
+    if model.support.affine:
+        return model
+    rows, network = model.rows(data), cast("Standardised", model.network)
     intercept, _ = constant_of(model.likelihood, replace(rows.example(rows.count), x=None))
     return replace(model, network=replace(network, level=intercept))
 

@@ -7,7 +7,7 @@ import numpy as np
 from lamu.cli.recipes import is_outside, likelihood_of, required_parts
 from lamu.data import Encoding
 from lamu.data.wording import nearest
-from lamu.folds import default_length, folds_for
+from lamu.folds import centred, default_length, folds_for
 from lamu.likelihoods import Likelihood, RightCensored
 from lamu.likelihoods.table import LIKELIHOODS, OTHER_NAMES
 from lamu.model import Model
@@ -78,12 +78,15 @@ def model_for(
     algorithm: str | None = None,
     prior_scale: float | None = None,
     weight: np.ndarray | None = None,
+    offset: np.ndarray | None = None,
 ) -> tuple[Model, str]:
     """Returns the model for a table, and a sentence about the parts that the algorithm needs, mostly empty."""
     prior = LearnedNormal(0.5) if prior_scale is None else Normal(prior_scale)
     model = Model(_network(encoding), likelihood_for(encoding, likelihood), prior)
     model, note = required_parts(algorithm or "", model, encoding, x, y, weight)
-    return model.standardised(x, y, weight), note
+    rows = {"x": x, "y": y, "weight": weight, "offset": offset}
+    data = {name: values for name, values in rows.items() if values is not None}
+    return centred(model.standardised(x, y, weight), data), note
 
 
 def _network(encoding: Encoding) -> Network:

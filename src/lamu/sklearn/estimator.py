@@ -410,7 +410,7 @@ class BayesianEstimator(PosteriorEstimator):
         prior = LearnedNormal(0.5) if self.prior is None else self.prior
         model = Model(network, likelihood, prior).standardised(x, y, weight)
         data = {"x": x, "y": y, "weight": weight}
-        if self.prior is None and not likelihood.support.affine:
+        if self.prior is None:
             model = centred(model, data)
         options: Options = {"seed": seed, "batch_size": self.batch_size}
         if self.epochs is not None:
