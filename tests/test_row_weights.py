@@ -185,7 +185,8 @@ def test_every_option_of_an_estimator_reaches_the_fit_with_all_weights(
     regression = kind is BayesianRegressor
     target = Y if regression else (np.median(Y) < Y).astype(int)
     found = kind(random_state=3, **option).fit(X, target, WEIGHT)
-    used, others = (single, folded) if "algorithm" in option else (folded, single)
+    algorithm = option.get("algorithm", lamu.algorithms.laplace() if "network" in option else None)  # of a linear one
+    used, others = (folded, single) if algorithm is None else (single, folded)
     assert others.given is tabular.given is None
     model, data, *rest = used.given
     x, y, weight, _ = distinct(X, target, WEIGHT)
@@ -194,7 +195,7 @@ def test_every_option_of_an_estimator_reaches_the_fit_with_all_weights(
     assert set(data) == {"x", "y", "weight"}
     for name, expected in (("x", x), ("y", y), ("weight", weight)):
         np.testing.assert_array_equal(data[name], expected)
-    assert rest == ([option["algorithm"]] if "algorithm" in option else [])
+    assert rest == ([] if algorithm is None else [algorithm])
     seed = int(np.random.RandomState(3).randint(2**31 - 1))
     expected = {"seed": seed, "batch_size": option.get("batch_size", 64)}
     assert used.options == expected | ({"epochs": 7} if "epochs" in option else {})

@@ -203,21 +203,25 @@ def test_counts_have_their_own_likelihood():
         linear(BayesianRegressor, likelihood="ordinal").fit(x, y)
 
 
-def test_the_default_prior_is_about_the_constant_model(monkeypatch):
+def test_the_defaults_of_a_linear_network_are_laplace_and_a_prior_about_the_constant_model(monkeypatch):
     # About zero it drew the 2.3 % of a class in 600 rows to 3.1 %, and the mean of sixty durations of 3,386 to 2,964.
+    # Points of folds, the default of other networks, covered .86 of sixty Weibull rows by intervals of 90 %.
     given = []
 
-    def recorder(model, *_, **__):
+    def recorder(model, _, algorithm, **__):
         given.append(model.network.level)
+        assert algorithm == lamu.algorithms.laplace()
         raise InterruptedError
 
-    monkeypatch.setattr(estimators, "fit_folds", recorder)
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(30, 1)), rng.gamma(2.0, 1500.0, size=30)
     network, weight = lamu.networks.Linear(), np.r_[np.zeros(10), np.full(20, 2)]
     for likelihood, prior in (("gamma", None), ("gamma", lamu.priors.Normal(1.0)), ("gaussian", None)):
-        with pytest.raises(InterruptedError):
-            BayesianRegressor(likelihood, network=network, prior=prior).fit(x, y, weight)
+        estimator = BayesianRegressor(likelihood, network=network, prior=prior)
+        with monkeypatch.context() as patch:
+            patch.setattr(estimators, "fit", recorder)
+            with pytest.raises(InterruptedError):
+                estimator.fit(x, y, weight)
     np.testing.assert_allclose(given[0], np.log(y[10:].mean()), atol=0.01)
     assert given[1] is given[2] is None
     classifier = linear(BayesianClassifier).fit(x, np.r_[np.zeros(25), np.ones(5)])

@@ -101,7 +101,9 @@ def train(
             sys.stdout.flush()  # before minutes of work
         watch.lap("seconds_reading")
         chosen_likelihood = request.likelihood_for(encoding, learned_from, request.seed)
-        model, needed = model_for(encoding, x, y, chosen_likelihood.name, algorithm, request.prior_scale, weight, offset)
+        model, needed = model_for(
+            encoding, x, y, chosen_likelihood.name, algorithm, request.prior_scale, weight, offset
+        )
         loop = request.loop(learner, len(x), folds)
         runs = Runs(request, model, learner, recipe.name, len(x), folds, loop)
         way = learner_for(runs, encoding, chosen_likelihood.name, default=algorithm is None and not settings)

@@ -17,6 +17,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from lamu import store
+from lamu.algorithms.post_hoc.laplace import laplace
 from lamu.data.arrays import UnscaledWeights, refuse_unread, repeats, warn_of_scale
 from lamu.data.encoding import Encoding
 from lamu.data.imputation import Completions
@@ -415,9 +416,10 @@ class BayesianEstimator(PosteriorEstimator):
         options: Options = {"seed": seed, "batch_size": self.batch_size}
         if self.epochs is not None:
             options["epochs"] = self.epochs
-        if self.algorithm is None:
+        if self.algorithm is None and not model.network.linear:
             return fit_folds(model, data, **options).posterior
-        return fit(model, data, self.algorithm, **options).posterior
+        # Points of folds say too little of a linear model: their noise is that of rows they were fitted to.
+        return fit(model, data, laplace() if self.algorithm is None else self.algorithm, **options).posterior
 
     def _predict(self, X: Inputs, ask: Callable[[Predictive], Any]) -> Any:
         """Returns a function of the prediction at X, as NumPy arrays."""
