@@ -172,3 +172,22 @@ def test_the_prior_predictive_has_the_variance_of_prior_and_noise() -> None:
     np.testing.assert_allclose(np.corrcoef(draws.T)[0, 1], 4 / np.sqrt(4.25 * 40.25), atol=0.04)
     with pytest.raises(ValueError, match="n=0 must be at least one"):
         model.prior_predictive(jax.random.key(0), 0, x)
+
+
+@pytest.mark.parametrize("constant", [np.arange(2), np.ones(2, np.complex64), np.ones(2, bool), 3])
+def test_weights_that_are_not_real_are_refused_by_their_path(constant):
+    """They were an error of JAX about powers of integers or derivatives of complex numbers, without a name."""
+
+    class Line(lamu.networks.Network):
+        def init(self, key, x, outputs):
+            return {"slope": jnp.zeros((x.shape[1], outputs), x.dtype), "constant": constant}, {}
+
+        def apply(self, params, state, x, key, train):
+            return x @ params["slope"] + jnp.real(params["constant"]).sum().astype(x.dtype), state
+
+    model = lamu.Model(Line(), lamu.likelihoods.Gaussian(0.5))
+    batch = lamu.data.Batch.of(jnp.ones((4, 2)), jnp.zeros(4))
+    with pytest.raises(TypeError, match=r"the weight 'constant' of Line is .* weights are real numbers"):
+        model.init(jax.random.key(0), batch)
+    fixed = {"slope": None, "constant": constant}  # where it is fixed, it is no weight
+    assert model.conditioned(fixed, {}).init(jax.random.key(0), batch)[0]["network"]["constant"] is None

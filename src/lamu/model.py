@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from lamu import memory
+from lamu import memory, tree
 from lamu.compile_once import require_untraced
 from lamu.data.arrays import Arrays, refuse_infinite, refuse_unread
 from lamu.data.batch import Batch, with_offset
@@ -101,7 +101,18 @@ class Model(Target):
         self._check_width(weights, state, batch)
         # Checked on all weights, also the frozen ones: a pattern may match frozen leaves alone.
         self.free_prior.check(weights)
-        return self.started({"network": weights, "likelihood": self.likelihood.init(batch.y)}, state)
+        params, state = self.started({"network": weights, "likelihood": self.likelihood.init(batch.y)}, state)
+        return {**params, "network": tree.map_with_path(self._weight, params["network"])}, state
+
+    def _weight(self, path: str, leaf: Any) -> Array:
+        """Returns a free weight as an array; raises a TypeError where it is not real."""
+        leaf = leaf if hasattr(leaf, "dtype") else np.asarray(leaf, jnp.result_type(type(leaf)))
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise TypeError(
+                f"the weight {path!r} of {self.network.name} is {leaf.dtype}, and weights are real numbers; "
+                "return constants in the state, the second value of `init`, and a complex weight as its two parts"
+            )
+        return leaf
 
     def _check_width(self, weights: Params, state: State, batch: Batch) -> None:
         """Raises a ValueError where the network's outputs do not fit the likelihood; traces the network alone."""
