@@ -20,17 +20,17 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (102_424, 74_000),
+    "lines": (102_476, 74_000),
     "files": (370, 330),
-    "lines of code": (50_443, 36_000),
+    "lines of code": (50_478, 36_000),
     "lines of code, core": (33_639, 25_000),
-    "lines of code, graphs": (8_077, 6_000),
+    "lines of code, graphs": (8_112, 6_000),
     "lines of code, tables": (8_727, 5_000),
     "lines of code, outside of the library": (0, 0),
-    "docstring lines a line of code": (0.485, 0.5),
+    "docstring lines a line of code": (0.484, 0.5),
     "import lines a line of code": (0.171, 0.15),
     "`Any` a thousand lines of code": (39.7, 40),
-    "`isinstance` a thousand lines of code": (25.2, 14),
+    "`isinstance` a thousand lines of code": (25.4, 14),
     "abstract bases": (44, 30),
     "names of classes in two files": (21, 0),
 }

@@ -63,6 +63,15 @@ CASES = {
     "plate of Vectors": (plate, lambda m, w: y(m, w[1:3, 0]), TABLE, PAIRS, normal(PAIRS, TABLE[1:3, 0]).sum(1)),
     "all but one axis": (plate, lambda m, w: y(m, w[:2, ..., 1]), TABLE, PAIRS, normal(PAIRS, TABLE[:2, 1]).sum(1)),
     "member in a product": (plate, lambda m, w: y(m, jnp.ones(3) @ w[2]), TABLE, Y, normal(Y, TABLE[2].sum())),
+    "Vectors by an array": (vector, lambda m, w: y(m, w[[2, 0, 2]]), W, TABLE, normal(TABLE, W[[2, 0, 2]]).sum(1)),
+    "members by an array": (
+        plate,
+        lambda m, w: y(m, w[np.array([3, 1])] @ RATES),
+        TABLE,
+        PAIRS,
+        normal(PAIRS, TABLE[[3, 1]] @ RATES).sum(1),
+    ),
+    "entries by an array": (vector, lambda m, w: y(m, RATES @ w[[2, 0, 2]]), W, Y, normal(Y, RATES @ W[[2, 0, 2]])),
     "multiple": (numbers, lambda m, w: y(m, 2.0 * w[0]), W, Y, normal(Y, 2 * W[0])),
     "difference": (numbers, lambda m, w: y(m, w[1:][0] - 1.0), W, Y, normal(Y, W[1] - 1)),
     "minus": (vector, lambda m, w: y(m, 1.0 - w[:2]), W, PAIRS, normal(PAIRS, 1 - W[:2]).sum(1)),
@@ -205,6 +214,16 @@ def test_moments_of_entries_are_those_of_the_belief() -> None:
     np.testing.assert_allclose(belief.mean, np.linalg.solve(precision, np.r_[0.0, 2.0 * PAIRS.T @ Y]), atol=1e-10)
 
 
+def test_an_array_picks_precisions_several_times() -> None:
+    def program(m) -> None:
+        noise = m.sample("noise", Gamma(1.0, 1.0), plate=2)
+        with m.rows():
+            m.sample("y", graphs.Normal(0.0, precision=noise[[1, 0, 1]]))
+
+    found = density(program, {"noise": jnp.asarray([0.25, 4.0])}, {"y": TABLE})
+    np.testing.assert_allclose(found, normal(TABLE, 0.0, np.array([0.5, 2.0, 0.5])).sum(1), rtol=1e-12)
+
+
 def test_a_scalar_product_counts_once_where_it_is_broadcast() -> None:
     """a `[3]` + w·x with as many weights as members: squares are of the sum, not of its parts."""
 
@@ -227,11 +246,15 @@ def test_what_an_index_refuses() -> None:
     W = m.sample("W", graphs.Normal(jnp.zeros((4, 3)), precision=1.0))
     b = m.sample("b", graphs.Normal(0.0, precision=1.0), plate=4)
     rate = m.sample("rate", Gamma(1.0, 1.0))
+    scale = m.sample("s", graphs.HalfCauchy(1.0))
     for wrong, error, words in (
         (lambda: w[3], ValueError, "index 3 is beyond the 3 members of axis 0 of w"),
         (lambda: w[0, 0], ValueError, "w has the shape \\(3,\\), and 2 axes are indexed"),
-        (lambda: w[np.array([0, 1])], TypeError, "the index is an array of the shape \\(2,\\)"),
-        (lambda: w[[0, 1]], TypeError, "the index is an array of the shape \\(2,\\); pass it as data"),
+        (lambda: w[[0, 3]], ValueError, "index 3 is beyond the 3 members of axis 0 of w"),
+        (lambda: w[np.eye(3, dtype=int)], TypeError, "is a ndarray; give whole"),
+        (lambda: W[[0, 1], 0], TypeError, "the index has an array and a whole number"),
+        (lambda: graphs.Normal(0.0, precision=scale), TypeError, "the precision of Normal is the scale s; give a Half"),
+        (lambda: graphs.Poisson(scale), TypeError, "the rate of Poisson is the scale s"),
         (lambda: w[0.5], TypeError, "the index 0.5 is a float"),
         (
             lambda: share[:, :2],

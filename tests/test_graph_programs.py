@@ -388,6 +388,38 @@ def test_a_product_of_known_rates_is_the_rate_at_every_temperature(temperature: 
     np.testing.assert_allclose(temperature * found, [stats.poisson.logpmf(y, theta @ beta).sum()], rtol=1e-6)
 
 
+@for_each("temperature", [1.0, 0.5, 3.0])
+def test_exposures_multiply_a_product_of_rates_or_one_of_its_sides(temperature: float) -> None:
+    """`exposure * (theta @ beta)` was refused. Also with an exposure of every entry, and with gaps."""
+    y, exposure = np.array([[3.0, 0.0, 7.0], [1.0, np.nan, 2.0]]), np.array([0.5, 2.0])
+
+    def bounds(rate: Any, by: np.ndarray) -> np.ndarray:
+        def program(m: Any) -> None:
+            theta = m.sample("theta", Gamma(1.5, 1.0), plate=2)
+            beta = m.sample("beta", Gamma(0.7, 0.3), plate=(2, 3))
+            with m.rows():
+                m.sample("y", graphs.Poisson(rate(m.data("exposure"), theta, beta)))
+
+        graph = lamu.Graph(program)
+        of_beta = Gamma(jnp.arange(1.0, 7.0).reshape(2, 3), jnp.ones((2, 3)))
+        beliefs = {"theta": Gamma(jnp.array([2.0, 3.0]), jnp.ones(2)), "beta": of_beta}
+        batch = graph.read({"y": y, "exposure": by}).full()
+        predicted = [
+            graph.in_rows[0].factor.predicted(Environment(graph.moments(beliefs), {"exposure": row}))
+            for row in jnp.asarray(by)
+        ]
+        return np.r_[graph.row_bounds(graph.moments(beliefs), batch, temperature), np.ravel(predicted)]
+
+    one_side = bounds(lambda e, theta, beta: (e * theta) @ beta, exposure)
+    np.testing.assert_allclose(bounds(lambda e, theta, beta: e * (theta @ beta), exposure), one_side, rtol=1e-6)
+    entries = bounds(lambda e, theta, beta: 4.0 * (theta @ beta * e) * 0.25, np.tile(exposure[:, None], 3))
+    np.testing.assert_allclose(entries, one_side, rtol=1e-6)
+    m = graphs.Program()
+    rate = m.sample("a", Gamma(1.0, 1.0), plate=2) @ m.sample("b", Gamma(1.0, 1.0), plate=2)
+    with pytest.raises(ValueError, match="of rates meet -2"):
+        _ = -2.0 * rate
+
+
 def test_the_variance_of_a_product_of_rates_is_that_of_independent_gammas() -> None:
     a, b, c, d = np.array([0.7, 3.0]), np.array([1.0, 2.0]), np.array([[1.5, 0.4], [2.0, 5.0]]), 0.5
     m = graphs.Program()
@@ -490,7 +522,7 @@ def test_products_of_rates_are_rates_of_counts_alone() -> None:
     assert not graphs.Poisson(theta @ beta).affine
     with pytest.raises(ValueError, match=r"@ of rates meets \(2, 3\) and \(2,\), of beta, theta; give independent"):
         beta @ theta
-    with pytest.raises(ValueError, match="@ of rates meets -1; give numbers from zero"):
+    with pytest.raises(ValueError, match="@ and \\* of rates meet -1; give numbers from zero"):
         theta @ np.array([-1.0, 1.0])
     with pytest.raises(ValueError, match="give independent variables"):
         theta @ theta

@@ -11,7 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.graphs.expressions import Environment, Expression, KnownValue, common_shape, lifted, repeated_picks
+from lamu.graphs.expressions import (
+    Environment,
+    Expression,
+    KnownValue,
+    ScaleProduct,
+    common_shape,
+    lifted,
+    repeated_picks,
+)
 from lamu.graphs.statistics import Categories, States, Statistics, kind_of
 from lamu.record import record
 from lamu.supports import Support
@@ -227,6 +235,11 @@ def argument(value: Any, kind: type[Statistics], of: str) -> Expression:
         if kind.constraint.get("") == "positive" and array.dtype != object and not np.all(array > 0):
             raise ValueError(f"{of} is {array.ravel()[np.argmin(array)]:g}; give positive numbers")
     operand = lifted(value)
+    if isinstance(operand, ScaleProduct):
+        raise TypeError(
+            f"{of} is the scale {', '.join(sorted(operand.names))}; give a HalfCauchy variable as the scale= of "
+            "graphs.Normal, and one with a Gamma belief here"
+        )
     if not isinstance(operand, KnownValue) and not {kind, Statistics} & set(operand.kinds()):
         words = operand.kinds()[0].words if operand.kinds() else "a sum or a product"
         raise TypeError(

@@ -68,15 +68,17 @@ def Normal(mean: Any, precision: Any = None, scale: Any = None) -> Factor:
         return LocatedNormal(mean)
     if (precision is None) == (scale is None):
         raise TypeError("Normal needs a precision or a scale, and one of them; give for instance precision=1.0")
-    if scale is not None:
-        operand = argument(scale, PositiveNumbers, "the scale of Normal")
-        precision = KnownValue(1.0 / operand.value**2) if isinstance(operand, KnownValue) else operand
-        if not isinstance(precision, KnownValue | ScaleProduct):
-            raise TypeError(
-                f"the scale is {', '.join(sorted(operand.names))}, and a closed form needs a HalfCauchy variable or a "
-                "number there; give precision= for a Gamma variable"
-            )
-    return NormalFactor(_mean(mean), argument(precision, PositiveNumbers, "the precision of Normal"))
+    if scale is None:
+        return NormalFactor(_mean(mean), argument(precision, PositiveNumbers, "the precision of Normal"))
+    if isinstance(scale, ScaleProduct):
+        return NormalFactor(_mean(mean), scale)
+    operand = argument(scale, PositiveNumbers, "the scale of Normal")
+    if not isinstance(operand, KnownValue):
+        raise TypeError(
+            f"the scale is {', '.join(sorted(operand.names))}, and a closed form needs a HalfCauchy variable or a "
+            "number there; give precision= for a Gamma variable"
+        )
+    return NormalFactor(_mean(mean), KnownValue(1.0 / operand.value**2))
 
 
 def _mean(mean: Any) -> Expression:

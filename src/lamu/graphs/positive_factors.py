@@ -166,7 +166,7 @@ class HalfCauchy:
         Args:
             auxiliary: a.
         """
-        return InverseGamma(0.5, ScaleProduct((auxiliary,)))
+        return InverseGammaFactor(_require_numbers(0.5), ScaleProduct((auxiliary,)))
 
 
 def Poisson(rate: Any) -> PoissonFactor:

@@ -24,7 +24,7 @@ from lamu.graphs.positive_factors import CategoricalFactor
 from lamu.graphs.potential import Potential
 from lamu.graphs.program import GraphSite
 from lamu.graphs.series_factors import MarkovFactor
-from lamu.graphs.statistics import Categories, Numbers, Probabilities, Series, States, Vectors
+from lamu.graphs.statistics import Categories, Numbers, PositiveNumbers, Probabilities, Series, States, Vectors
 from lamu.graphs.words import WordsFactor
 from lamu.networks.interface import outputs
 from lamu.networks.output_range import output_range, require_scales
@@ -335,7 +335,7 @@ def _random_latents(key: RandomKey, row: Row, places: dict[str, Any], environmen
             # A sample of a walk with a diffuse start is far from the data, and squares of its steps keep no digits.
             F = lambda x, name=site.name, known=dict(latent): row.log_joint(environment, {**zeros, **known, name: x})
             slope = tree.scale(jax.grad(F)(zeros[site.name]), 1.0 / row.temperature)
-            latent[site.name] = site.kind.of(slope.belief().mean)
+            latent[site.name] = _unit_scaled(row, environment, site, slope.belief(), {**zeros, **latent})
             continue
         natural = own_natural(
             site, row.environment(environment, {**zeros, **latent}), dtype_of(environment), row.temperature
@@ -347,6 +347,23 @@ def _random_latents(key: RandomKey, row: Row, places: dict[str, Any], environmen
             tiny = jnp.asarray(jnp.finfo(sample.dtype).tiny ** 0.25, sample.dtype)
             latent[site.name] = site.kind.of(jnp.maximum(sample, tiny) if site.kind.constraint else sample)
     return latent
+
+
+def _unit_scaled(row: Row, environment: Environment, site: GraphSite, belief: Any, latent: dict[str, Any]) -> Any:
+    r"""Returns \(E[T]\) of a series, all precisions multiplied by the number that maximises its marginal likelihood."""
+    # At the mean alone the steps and the noise that a flexible path leaves would start far too small, and an ascent
+    # leaves such values slowly. With c times all precisions the log density of the path is n log(c)/2 - c Q/2.
+    mean, expected = site.kind.of(belief.mean), site.kind.under(belief)
+    positive = {n: part for n, part in environment.statistics.items() if isinstance(part, PositiveNumbers)}
+    if not positive.keys() & site.factor.names:
+        return mean
+    F = lambda parts: row.log_joint(environment.having(parts), {**latent, site.name: mean})
+    slopes = jax.grad(F)(positive)
+    total = lambda pair: sum(jnp.sum(2.0 * leaf) for leaf in jax.tree.leaves(pair))
+    Q = -total({n: slopes[n].value * part.value for n, part in positive.items()})
+    count = total({n: part.log for n, part in slopes.items()}) - belief.mean[1:].size
+    scale = jnp.where((count > 0) & (Q > 0), Q / jnp.where(count > 0, count, 1.0), 0.0)
+    return jax.tree.map(lambda at, all_: at + scale * (all_ - at), mean, expected)
 
 
 def _exemplar(place: Any, like: Any) -> Any:

@@ -79,7 +79,7 @@ class Indexed(Expression):
 
 @record
 class Sliced(Expression):
-    """Members of a plate, or entries of vectors, selected by integers or slices of the axes of a value."""
+    """Members of a plate, or entries of vectors, selected by integers, slices or one known array of integers."""
 
     # Entries of vectors and series may be selected too, `w[0]`, `w[1:3]`, `x[:, 0]`, with the vector's moments.
     # All other values cannot be split: a part of probabilities does not sum to one.
@@ -96,6 +96,8 @@ class Sliced(Expression):
                 )
             parts = _expanded(parts, len(self.of.shape))
         object.__setattr__(self, "index", tuple(_stored(part) for part in parts))
+        if any(isinstance(part, np.ndarray) for part in self._at) and any(isinstance(part, int) for part in self._at):
+            raise TypeError("the index has an array and a whole number; index by one after the other")
         self._require_members()
 
     def _require_members(self) -> None:
@@ -106,11 +108,13 @@ class Sliced(Expression):
         if len(index) > len(shape):
             raise ValueError(f"{name} has the shape {shape}, and {len(index)} axes are indexed; index {len(shape)}")
         for axis, (part, size) in enumerate(zip(index, shape, strict=True)):
-            if not isinstance(part, slice) and not -size <= part < size:
+            beyond = [] if isinstance(part, slice) else [n for n in np.atleast_1d(part) if not -size <= n < size]
+            if beyond:
                 raise ValueError(
-                    f"index {part} is beyond the {size} members of axis {axis} of {name}; give 0 to {size - 1}"
+                    f"index {beyond[0]} is beyond the {size} members of axis {axis} of {name}; give 0 to {size - 1}"
                 )
-        used = max((axis + 1 for axis, part in enumerate(index) if part != slice(None)), default=0)
+        every = [isinstance(part, slice) and part == slice(None) for part in index]
+        used = max((axis + 1 for axis, whole in enumerate(every) if not whole), default=0)
         if _reaches_events(self.of, used):
             raise TypeError(
                 f"{name} is {self.of.kinds()[0].words} of shape {shape}, and the index cuts into one of them, which "
@@ -119,7 +123,8 @@ class Sliced(Expression):
 
     @property
     def _at(self) -> tuple[Any, ...]:
-        return tuple(slice(*part) if isinstance(part, tuple) else part for part in self.index)
+        at = {1: np.asarray, 3: slice}
+        return tuple(at[len(part)](*part) if isinstance(part, tuple) else part for part in self.index)
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -129,7 +134,7 @@ class Sliced(Expression):
 
     def kinds(self) -> tuple[type[Statistics], ...]:
         # Returns those of the plate; single entries are numbers.
-        if not self.of.shape or isinstance(_expanded(self._at, len(self.of.shape))[-1], slice):
+        if not self.of.shape or not isinstance(_expanded(self._at, len(self.of.shape))[-1], int):
             return self.of.kinds()
         return _without_vectors(self.of.kinds())
 
@@ -156,7 +161,7 @@ def member(of: Expression, index: Any) -> Expression:
 
 
 def _stored(part: Any) -> Any:
-    """Returns a part of an index in a form that can be compared and hashed."""
+    """Returns a part of an index in a form that can be compared and hashed: three numbers of a slice, one array."""
     if isinstance(part, slice):
         return part.start, part.stop, part.step
     if isinstance(part, tuple):
@@ -164,11 +169,8 @@ def _stored(part: Any) -> Any:
     try:
         return operator.index(part)
     except TypeError:
-        if np.asarray(part).dtype.kind in "iu":
-            raise TypeError(
-                f"the index is an array of the shape {np.shape(part)}; pass it as data, one whole number a row, and "
-                'index by it, as in mean[m.data("group")] with the data {"group": index, ...}'
-            ) from None
+        if np.ndim(part) == 1 and np.asarray(part).dtype.kind in "iu":
+            return (tuple(np.asarray(part).tolist()),)
         raise TypeError(
             f"the index {part!r} is a {type(part).__name__}; give whole numbers or slices, a Categorical variable, or "
             "m.data(name) with whole numbers"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import jax
@@ -20,7 +21,7 @@ from lamu.graphs.statistics import (
     Variances,
     Vectors,
 )
-from lamu.record import record
+from lamu.record import record, static
 from lamu.typing import Array
 
 __all__ = [
@@ -48,6 +49,7 @@ class Times(Expression):
 
     left: Expression  # W `[..., K]`
     right: Expression  # z `[K]`
+    in_series: bool = static(default=False)  # whether an input on the left may be a matrix, one vector a time
 
     def __post_init__(self) -> None:
         both = _on_both(self.left, self.right)
@@ -82,10 +84,10 @@ class Times(Expression):
     def first(self, environment: Environment) -> Array:
         # Returns E[W] E[z].
         left = self.left.first(environment)
-        if isinstance(self.left, Input) and self.shape == () and jnp.ndim(left) > 1:
+        if isinstance(self.left, Input) and self.shape == () and jnp.ndim(left) > 1 + self.in_series:
             raise ValueError(
                 f"the input {self.left.name!r} has the shape {jnp.shape(left)} in a row, and @ takes a vector of it; "
-                "give one observation a row, and index a plate by an input that names its group"
+                "give one observation a row, and index a plate by an input that names its group, or add it to a series"
             )
         return left @ self.right.first(environment)
 
@@ -132,6 +134,10 @@ class Sum(Expression):
                 f"+ meets {names[0]} of shape {self.left.shape} and {names[1]} of shape {self.right.shape}; give both "
                 "the same plate"
             ) from None
+        for name, other in (("left", self.right), ("right", self.left)):
+            side = getattr(self, name)
+            if isinstance(side, Times) and isinstance(side.left, Input) and other.shape:
+                object.__setattr__(self, name, replace(side, in_series=True))
 
     def first(self, environment: Environment) -> Array:
         # Returns E a + E b.
@@ -176,9 +182,7 @@ class Multiple(Expression):
             return kind.of(self.first(environment))
         c, of = self.by.first(environment), self.of.of_kind(kind, environment)
         if isinstance(of, PositiveNumbers):
-            least = jnp.finfo(jnp.result_type(c)).tiny ** 0.5
-            c = jnp.where(c == 0, least, c)  # the logarithm of no exposure is finite
-            return PositiveNumbers(jnp.log(c) + of.log, c * of.value)
+            return _multiplied(c, of)
         assert isinstance(of, Numbers | Vectors | Series)
         if kind is Vectors and isinstance(of, Vectors | Series):
             first = c * of.first
@@ -193,6 +197,13 @@ class Multiple(Expression):
     def quadratic(self, weight: Array, environment: Environment) -> Array:
         # Returns the weighted sum of the squares.
         return self.of.quadratic(weight * self.by.first(environment) ** 2, environment)
+
+
+def _multiplied(c: Array, of: PositiveNumbers) -> PositiveNumbers:
+    """Returns the statistics of positive numbers times numbers from zero."""
+    least = jnp.finfo(jnp.result_type(c)).tiny ** 0.5
+    c = jnp.where(c == 0, least, c)  # the logarithm of no exposure is finite
+    return PositiveNumbers(jnp.log(c) + of.log, c * of.value)
 
 
 def _on_both(left: Expression, right: Expression) -> frozenset[str]:
@@ -218,7 +229,7 @@ def _reduced(weight: Array, shape: tuple[int, ...]) -> Array:
     return jnp.sum(full, axis=ones, keepdims=True) if ones else full
 
 
-def scaled(left: Any, right: Any) -> Multiple:
+def scaled(left: Any, right: Any) -> Multiple | RateProduct:
     """Returns the elementwise product of an expression with known numbers."""
     left, right = lifted(left), lifted(right)
     if left.names and right.names:
@@ -226,7 +237,10 @@ def scaled(left: Any, right: Any) -> Multiple:
             f"* takes known numbers on one side, and meets {', '.join(sorted(left.names))} and "
             f"{', '.join(sorted(right.names))}; write the product of two vectors as a @ b"
         )
-    return Multiple(left, right) if not left.names else Multiple(right, left)
+    by, of = (left, right) if not left.names else (right, left)
+    if isinstance(of, RateProduct):
+        return replace(of, by=by if isinstance(of.by, float) else Multiple(by, of.by))
+    return Multiple(by, of)
 
 
 def multiplies_variables(node: Any) -> bool:
@@ -247,11 +261,12 @@ class RateProduct(Expression):
 
     left: Expression  # θ `[..., K]`
     right: Expression  # β `[K]` or `[K, D]`
+    by: Any = 1.0  # known numbers from zero that multiply r, such as exposures
 
     def __post_init__(self) -> None:
-        for side in (self.left, self.right):
+        for side in (self.left, self.right, self.by):
             if isinstance(side, KnownValue) and not np.all(np.asarray(side.value) >= 0):
-                raise ValueError(f"@ of rates meets {np.min(side.value):g}; give numbers from zero")
+                raise ValueError(f"@ and * of rates meet {np.min(side.value):g}; give numbers from zero")
         both = _on_both(self.left, self.right)
         shapes = [side.shape for side in (self.left, self.right)]
         known = [shape for shape in shapes if shape is not None]
@@ -265,7 +280,9 @@ class RateProduct(Expression):
     def shape(self) -> tuple[int, ...] | None:
         # The axes of θ but the last, and D.
         left, right = self.left.shape, self.right.shape
-        return None if left is None or right is None else (*left[:-1], *right[1:])
+        if left is None or right is None:
+            return None
+        return common_shape((jnp.zeros((*left[:-1], *right[1:])), lifted(self.by)))
 
     def of_kind(self, kind: type[S], environment: Environment) -> Any:
         # Returns the bound of the logarithm, and the expectation.
@@ -277,13 +294,14 @@ class RateProduct(Expression):
         left, right = (side.of_kind(PositiveNumbers, environment) for side in (self.left, self.right))
         logs = left.log[..., None] + (right.log[:, None] if right.log.ndim == 1 else right.log)
         log = logsumexp(logs, axis=-2)
-        return PositiveNumbers(log[..., 0] if right.log.ndim == 1 else log, left.value @ right.value)
+        rate = PositiveNumbers(log[..., 0] if right.log.ndim == 1 else log, left.value @ right.value)
+        return _multiplied(lifted(self.by).first(environment), rate)
 
     def variance(self, environment: Environment) -> Array:
         """Returns the variance of r."""
         sides = [side.of_kind(PositiveNumbers, environment) for side in (self.left, self.right)]
         squares, seconds = [s.value**2 for s in sides], [s.value**2 * (1.0 + 1.0 / s.shape) for s in sides]
-        return seconds[0] @ seconds[1] - squares[0] @ squares[1]
+        return lifted(self.by).first(environment) ** 2 * (seconds[0] @ seconds[1] - squares[0] @ squares[1])
 
 
 def product(left: Any, right: Any) -> Times | RateProduct:
