@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from typing import Any
+from unittest.mock import Mock
 
 import jax
 import jax.numpy as jnp
@@ -224,6 +225,10 @@ def test_the_defaults_of_a_linear_network_are_laplace_and_a_prior_about_the_cons
                 estimator.fit(x, y, weight)
     np.testing.assert_allclose(given[0], np.log(y[10:].mean()), atol=0.01)
     assert given[1] is given[2] is None
+    with monkeypatch.context() as patch:  # a normal belief about 1/μ gives μ no mean
+        patch.setattr(estimators, "fit_folds", Mock(side_effect=InterruptedError))
+        with pytest.raises(InterruptedError):
+            BayesianRegressor("gamma_reciprocal", network=network).fit(x, y)
     classifier = linear(BayesianClassifier).fit(x, np.r_[np.zeros(25), np.ones(5)])
     np.testing.assert_allclose(classifier.posterior_.model.network.level, np.log(5 / 25), atol=0.1)
     again = pickle.loads(pickle.dumps(classifier))
