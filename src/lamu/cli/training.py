@@ -83,7 +83,7 @@ def train(
     of = lambda rows: Arrays.of(jax.tree.map(lambda leaf: leaf[rows], on_host))
     training, test = of(train_rows), of(test_rows)
     learned_from = {name: jax.tree.map(np.asarray, getattr(training, name)) for name in on_host}
-    x, y, weight, offset = (learned_from.get(name) for name in ("x", "y", "weight", "offset"))
+    x, y, weight, offset = learned_from["x"], learned_from["y"], learned_from.get("weight"), learned_from.get("offset")
     counts_of_test = np.asarray(test.weight, float)
     folds = default_folds(len(x), algorithm) if request.folds is None else request.folds
     if folds and learner.traits.length is not None:

@@ -77,7 +77,12 @@ def fit_and_score(
         table, train, test = learning_rows(full_table, request, seed)
         data = Arrays.of(table.data)
         learned_from = {name: getattr(data, name)[train] for name in table.data}
-        x, y, weight, offset = (learned_from.get(name) for name in ("x", "y", "weight", "offset"))
+        x, y, weight, offset = (
+            learned_from["x"],
+            learned_from["y"],
+            learned_from.get("weight"),
+            learned_from.get("offset"),
+        )
         likelihood = request.likelihood_for(table.encoding, learned_from, seed).name
         model, _ = model_for(table.encoding, x, y, likelihood, algorithm, request.prior_scale, weight, offset)
         folds = default_folds(len(x), None) if algorithm == DEFAULT else 0
