@@ -273,3 +273,22 @@ def test_what_an_index_refuses() -> None:
     ):
         with pytest.raises(error, match=words):
             wrong()
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_inputs_of_all_members_may_stand_anywhere_in_a_sum(order: int) -> None:
+    """A matrix in a row, with a vector for each member or time, in a term of the sum or in a sum of it."""
+    u = np.random.default_rng(1).normal(size=(4, 3, 2))
+
+    def program(m) -> None:
+        w, b = (
+            m.sample(name, graphs.Normal(0.0, precision=1.0), plate=plate) for name, plate in (("w", 3), ("b", ()))
+        )
+        e = m.sample("e", MultivariateNormal(jnp.zeros(2), jnp.eye(2)))
+        with m.rows():
+            effect = m.data("u") @ e
+            m.sample("y", graphs.Normal([w + effect + b, (b + effect) + w, w + (effect + b)][order], precision=1.0))
+
+    e = np.array([0.5, -2.0])
+    found = density(program, {"w": jnp.asarray(W), "b": jnp.asarray(0.3), "e": jnp.asarray(e)}, {"y": TABLE, "u": u})
+    np.testing.assert_allclose(found, normal(TABLE, W + 0.3 + u @ e).sum(1), rtol=1e-12)

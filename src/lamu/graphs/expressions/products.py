@@ -135,9 +135,8 @@ class Sum(Expression):
                 "the same plate"
             ) from None
         for name, other in (("left", self.right), ("right", self.left)):
-            side = getattr(self, name)
-            if isinstance(side, Times) and isinstance(side.left, Input) and other.shape:
-                object.__setattr__(self, name, replace(side, in_series=True))
+            if other.shape:
+                object.__setattr__(self, name, _in_series(getattr(self, name)))
 
     def first(self, environment: Environment) -> Array:
         # Returns E a + E b.
@@ -197,6 +196,13 @@ class Multiple(Expression):
     def quadratic(self, weight: Array, environment: Environment) -> Array:
         # Returns the weighted sum of the squares.
         return self.of.quadratic(weight * self.by.first(environment) ** 2, environment)
+
+
+def _in_series(of: Expression) -> Expression:
+    """Returns a term of a series, whose inputs may be matrices with a vector for each time."""
+    if isinstance(of, Sum):
+        return replace(of, left=_in_series(of.left), right=_in_series(of.right))
+    return replace(of, in_series=True) if isinstance(of, Times) and isinstance(of.left, Input) else of
 
 
 def _multiplied(c: Array, of: PositiveNumbers) -> PositiveNumbers:
