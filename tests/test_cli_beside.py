@@ -162,7 +162,7 @@ def test_every_stage_hears_the_weights_and_the_offsets(lamu, monkeypatch, algori
     RATES.assign(share=RATES["share"] + 1.0).to_csv("rates.csv", index=False)
     stages = [
         (learning, "candidates"), (learning, "compare_likelihoods"), (learning, "fit_table"),
-        (learning, "fit_prior_scale"), (defaults, "required_parts"), (Model, "standardised"),
+        (learning, "fit_prior_scale"), (defaults, "required_parts"), (Model, "standardised"), (defaults, "centred"),
         (inputs, "learn_joint"), (calibration, "_statistic"), (training, "elbo"), (reporting, "peer"),
     ]  # fmt: skip
     heard = {name: Hearing(getattr(place, name)) for place, name in stages}
@@ -184,6 +184,8 @@ def test_every_stage_hears_the_weights_and_the_offsets(lamu, monkeypatch, algori
     same(chosen["offset"], offset[order])
     same(heard["required_parts"].heard[-1][0][5], weight)
     same(heard["standardised"].heard[-1][0][3], weight)
+    same(heard["centred"].heard[-1][0][1]["weight"], weight)
+    same(heard["centred"].heard[-1][0][1]["offset"], offset)
     same(heard["learn_joint"].heard[-1][0][4], weight)
     if algorithm is None:
         fitted = heard["fit_table"].heard[0][1]

@@ -281,9 +281,7 @@ def test_inputs_of_all_members_may_stand_anywhere_in_a_sum(order: int) -> None:
     u = np.random.default_rng(1).normal(size=(4, 3, 2))
 
     def program(m) -> None:
-        w, b = (
-            m.sample(name, graphs.Normal(0.0, precision=1.0), plate=plate) for name, plate in (("w", 3), ("b", ()))
-        )
+        w, b = (m.sample(name, graphs.Normal(0.0, precision=1.0), plate=plate) for name, plate in (("w", 3), ("b", ())))
         e = m.sample("e", MultivariateNormal(jnp.zeros(2), jnp.eye(2)))
         with m.rows():
             effect = m.data("u") @ e
