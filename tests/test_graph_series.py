@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 from scipy.special import logsumexp
 
 import lamu
@@ -246,3 +246,23 @@ def test_trend_and_season_begin_near_their_variances() -> None:
     np.testing.assert_allclose(posterior.log_prob(data), log, rtol=1e-8)
     # From the steps and the noise of one path alone they were 160 nats below the maximum, at a noise of 0.02.
     assert 0.1 < point["noise"] ** -0.5 < 1.0
+
+
+@pytest.mark.stress
+def test_a_chain_begins_on_the_scale_that_maximises_its_marginal_likelihood() -> None:
+    """At equal precisions the mean of the first variances, by their numbers of terms, is the best common variance."""
+    T, random = 30, np.random.default_rng(0)
+    y = np.cumsum(random.normal(size=T)) + 0.5 * random.normal(size=T)
+
+    def walk(m) -> None:
+        step, noise = (m.sample(name, Gamma(1.0, 1e-9)) for name in ("step", "noise"))  # modes without a prior
+        with m.rows():
+            x = m.sample("x", graphs.GaussianChain(T, [[1.0]], step, first_precision=1e-6))
+            m.sample("y", graphs.Normal(x[:, 0], precision=noise))
+
+    point = lamu.fit(lamu.Graph(walk), {"y": y[None]}, lamu.algorithms.em(), steps=1).posterior.mean["network"]
+    steps = np.tril(np.ones((T, T)))[:, 1:]
+    density = lambda v: stats.multivariate_normal(np.zeros(T), 1e6 + v * (steps @ steps.T + np.eye(T))).logpdf(y)
+    best = optimize.minimize_scalar(lambda log_v: -density(np.exp(log_v)), bounds=(-5, 5), method="bounded").x
+    # The start does not count the first place, which a diffuse prior leaves to the data: one of thirty.
+    np.testing.assert_allclose(((T - 1) / point["step"] + T / point["noise"]) / (2 * T - 1), np.exp(best), rtol=0.05)
