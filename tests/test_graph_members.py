@@ -275,6 +275,16 @@ def test_what_an_index_refuses() -> None:
             wrong()
 
 
+def test_an_array_with_an_entry_for_each_row_is_named_as_data() -> None:
+    def program(m) -> None:
+        mean = m.sample("mean", graphs.Normal(0.0, precision=1.0), plate=3)
+        with m.rows():
+            m.sample("y", graphs.Normal(mean[[0, 2, 1, 0]], precision=1.0))
+
+    with pytest.raises(ValueError, match="the program makes \\(4,\\) of a row; an index of all rows is data: mean"):
+        lamu.Graph(program).read({"y": Y})
+
+
 @pytest.mark.parametrize("order", [0, 1, 2])
 def test_inputs_of_all_members_may_stand_anywhere_in_a_sum(order: int) -> None:
     """A matrix in a row, with a vector for each member or time, in a term of the sum or in a sum of it."""

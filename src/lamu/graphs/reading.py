@@ -192,7 +192,10 @@ def _checked(name: str, part: Incomplete, sites: tuple[GraphSite, ...]) -> Any:
     numbered = issubclass(site.kind, Categories | States)  # data are integers instead of one-hot vectors
     events = own[:-1] if own is not None and numbered else own
     if events is not None and rest != events and not isinstance(site.factor, WordsFactor):
-        raise ValueError(f"{name} has the shape {value.shape}, and the program makes {events} of a row; give [N, ...]")
+        remedy = "give [N, ...]"
+        if events[:1] == value.shape[:1]:  # as of an index that is an array with an entry for each row
+            remedy = 'an index of all rows is data: mean[m.data("group")] with the data {"group": index, ...}'
+        raise ValueError(f"{name} has the shape {value.shape}, and the program makes {events} of a row; {remedy}")
     if observed.all():
         return part.value
     if not site.factor.misses and observed.any():
