@@ -300,3 +300,46 @@ def test_inputs_of_all_members_may_stand_anywhere_in_a_sum(order: int) -> None:
     e = np.array([0.5, -2.0])
     found = density(program, {"w": jnp.asarray(W), "b": jnp.asarray(0.3), "e": jnp.asarray(e)}, {"y": TABLE, "u": u})
     np.testing.assert_allclose(found, normal(TABLE, W + 0.3 + u @ e).sum(1), rtol=1e-12)
+
+
+def pupils(m) -> None:
+    """Rows of five pupils with two inputs each, with the coefficients of the row's school."""
+    common = m.sample("common", MultivariateNormal(jnp.zeros(2), jnp.eye(2)))
+    slopes = m.sample("slopes", graphs.MultivariateNormal(common, 4.0 * jnp.eye(2)), plate=3)
+    noise = m.sample("noise", Gamma(2.0, 1.0))
+    with m.rows():
+        m.sample("y", graphs.Normal(m.data("u") @ slopes[m.data("school")], precision=noise))
+
+
+def test_a_matrix_of_inputs_multiplies_the_coefficients_of_a_group() -> None:
+    """Beliefs, evidence, predictions and densities equal those of a row for each pupil."""
+    random = np.random.default_rng(2)
+    u, school, y = random.normal(size=(8, 5, 2)), np.arange(8) % 3, random.normal(size=(8, 5))
+    y[::3, 1] = np.nan
+    wide = {"u": u, "school": school, "y": y}
+    each = {"u": u.reshape(-1, 2), "school": np.repeat(school, 5), "y": y.reshape(-1)}
+    one, other = (
+        lamu.fit(lamu.Graph(pupils), data, lamu.algorithms.vmp(), steps=60).posterior for data in (wide, each)
+    )
+    np.testing.assert_allclose(one.evidence, other.evidence, rtol=1e-5)
+    for name in ("common", "slopes", "noise"):
+        for part in ("mean", "std"):
+            found, right = (getattr(p, part)["network"][name] for p in (one, other))
+            np.testing.assert_allclose(found, right, rtol=1e-3, atol=1e-4)
+    asked = [{name: part for name, part in data.items() if name != "y"} for data in (wide, each)]
+    found, right = one.predict(asked[0]), other.predict(asked[1])
+    for part in ("mean", "std"):
+        np.testing.assert_allclose(np.ravel(getattr(found, part)), getattr(right, part), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("u", "y", "events"), [((4, 2), (4, 1), "\\(\\)"), ((4, 5, 2), (4,), "\\(5,\\)")])
+def test_data_have_the_shape_that_inputs_of_a_row_give_them(u: tuple, y: tuple, events: str) -> None:
+    data = {"u": np.ones(u), "school": np.arange(4) % 3, "y": np.ones(y)}
+    with pytest.raises(ValueError, match=f"y has the shape .*, and the program makes {events} of a row; give \\[N"):
+        lamu.Graph(pupils).read(data)
+
+
+def test_inputs_of_another_number_than_the_coefficients_are_named() -> None:
+    data = {"u": np.ones((4, 3)), "school": np.arange(4) % 3, "y": np.ones(4)}
+    with pytest.raises(ValueError, match="@ meets 3 and 2 numbers, of slopes"):
+        lamu.fit(lamu.Graph(pupils), data, lamu.algorithms.vmp())

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.dtype_policy import lenient
 from lamu.graphs.expressions import Environment
-from lamu.graphs.joint import Row, dtype_of, own_natural, shape_of
+from lamu.graphs.joint import Row, dtype_of, own_natural
 from lamu.graphs.network import applications
 from lamu.graphs.statistics import Numbers, Series, Vectors
 from lamu.record import record, static
@@ -420,7 +420,7 @@ def require_summed(local: Mapping[str, Local], row: Row) -> None:
     for name, local_choice in local.items():
         site = next((site for site in row.latent if site.name == name), None)
         if site is not None and not isinstance(local_choice, Coordinate):
-            row = row.given(name, jnp.ones(shape_of(site)))
+            row = row.given(name, jnp.ones(site.shape or (1,)))
     if row.coupled and row.latent:
         names = ", ".join(site.name for site in row.latent)
         networks = {call.of.name for call in applications([site.factor for site in row.sites])}

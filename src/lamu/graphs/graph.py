@@ -37,7 +37,7 @@ from lamu.graphs.queries import (
     row_log_prob,
     with_absent_missing,
 )
-from lamu.graphs.reading import read, require_observed
+from lamu.graphs.reading import read, require_observed, require_shapes
 from lamu.graphs.start import empty_components, first_parameters, likelihoods_of
 from lamu.graphs.statistics import Categories, States
 from lamu.priors import Normal
@@ -367,6 +367,8 @@ class Graph(GraphMessages):
         rows = read(data, self.in_rows, self.columns, learned)
         if isinstance(rows, Arrays) and self.draws_latents and (learned or not self.columns):
             require_observed(rows, self.in_rows)
+        if isinstance(rows, Arrays):
+            require_shapes(rows, self.shared, self.in_rows)
         return rows
 
     def rows(self, data: Data) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -15,14 +16,17 @@ from lamu import memory
 from lamu.data.arrays import Arrays, Incomplete
 from lamu.data.stream import Stream
 from lamu.data.wording import nearest
+from lamu.dtype_policy import lenient
 from lamu.graphs.expressions import Environment, Indexed, Input, Variable
+from lamu.graphs.joint import shape_of, value_of
+from lamu.graphs.network import applications
 from lamu.graphs.program import GraphSite
 from lamu.graphs.statistics import Categories, States
 from lamu.graphs.words import WordsFactor
 from lamu.row_blocks import block, is_spread, joined_blocks, padded_blocks
 from lamu.typing import Array, Data
 
-__all__ = ["associative", "in_blocks", "over_blocks", "over_rows", "read", "require_observed"]
+__all__ = ["associative", "in_blocks", "over_blocks", "over_rows", "read", "require_observed", "require_shapes"]
 
 
 def associative(scan: str) -> bool:
@@ -188,14 +192,10 @@ def _checked(name: str, part: Incomplete, sites: tuple[GraphSite, ...]) -> Any:
         return part.value
     site.factor.check(name, value, observed)
     own = site.shape
-    rest = value.shape[1:]
     numbered = issubclass(site.kind, Categories | States)  # data are integers instead of one-hot vectors
     events = own[:-1] if own is not None and numbered else own
-    if events is not None and rest != events and not isinstance(site.factor, WordsFactor):
-        remedy = "give [N, ...]"
-        if events[:1] == value.shape[:1]:  # as of an index that is an array with an entry for each row
-            remedy = 'an index of all rows is data: mean[m.data("group")] with the data {"group": index, ...}'
-        raise ValueError(f"{name} has the shape {value.shape}, and the program makes {events} of a row; {remedy}")
+    if events is not None and not isinstance(site.factor, WordsFactor):
+        _require_shape(name, value.shape, events)
     if observed.all():
         return part.value
     if not site.factor.misses and observed.any():
@@ -205,6 +205,47 @@ def _checked(name: str, part: Incomplete, sites: tuple[GraphSite, ...]) -> Any:
             "entries; write independent ones with graphs.Normal (of a series, observations of it), or drop the row"
         )
     return part
+
+
+def _require_shape(name: str, shape: tuple[int, ...], events: tuple[int, ...]) -> None:
+    """Raises a ValueError for data `[N, ...]` whose rows have another shape than the program gives them."""
+    if shape[1:] == events:
+        return
+    remedy = f"give [{', '.join(['N', *map(str, events)])}]"
+    if events[:1] == shape[:1]:  # as of an index that is an array with an entry for each row
+        remedy = 'an index of all rows is data: mean[m.data("group")] with the data {"group": index, ...}'
+    raise ValueError(f"{name} has the shape {shape}, and the program makes {events} of a row; {remedy}")
+
+
+def require_shapes(rows: Arrays, shared: tuple[GraphSite, ...], sites: tuple[GraphSite, ...]) -> None:
+    """Raises a ValueError for data of another shape than inputs of a row give their variable."""
+    open_to = {
+        site.name: site
+        for site in sites
+        if site.shape is None and site.factor.exact and value_of(rows.y, site.name)[0] is not None
+    }
+    if not open_to:
+        return
+
+    def shapes(first: Data) -> dict[str, Array]:
+        environment, known = Environment({}, first), {}
+        for site in (*shared, *sites):
+            if any(applications(site.factor)):
+                continue
+            value = value_of(first, site.name)[0] if site.in_rows else None
+            if value is not None:
+                if site.name in open_to and site.factor.names <= environment.statistics.keys():
+                    with suppress(ValueError):  # of a factor without a mean
+                        known[site.name] = jnp.zeros(shape_of(site, environment))
+                with lenient():
+                    environment = environment.having({site.name: site.factor.statistics(value)})
+            elif site.shape is not None or site.factor.names <= environment.statistics.keys():
+                environment = environment.having({site.name: site.kind.zeros(shape_of(site, environment), float)})
+        return known
+
+    for name, like in jax.eval_shape(shapes, jax.tree.map(lambda leaf: leaf[0], rows.y)).items():
+        events = like.shape[:-1] if open_to[name].kind is Categories else like.shape
+        _require_shape(name, value_of(rows.y, name)[0].shape, events)
 
 
 def _refuse_holes_above(y: Mapping[str, Any], sites: tuple[GraphSite, ...]) -> None:

@@ -21,7 +21,7 @@ from lamu.graphs.statistics import (
     Variances,
     Vectors,
 )
-from lamu.record import record, static
+from lamu.record import record
 from lamu.typing import Array
 
 __all__ = [
@@ -49,7 +49,6 @@ class Times(Expression):
 
     left: Expression  # W `[..., K]`
     right: Expression  # z `[K]`
-    in_series: bool = static(default=False)  # whether an input on the left may be a matrix, one vector a time
 
     def __post_init__(self) -> None:
         both = _on_both(self.left, self.right)
@@ -70,26 +69,26 @@ class Times(Expression):
                     f"{side.kinds()[0].words if side.kinds() else 'a product itself'}; moments of products of three "
                     "variables have no closed form here"
                 )
-        left, right = self.left.shape, self.right.shape
+        self._require_equal(self.left.shape, self.right.shape)
+
+    def _require_equal(self, left: tuple[int, ...] | None, right: tuple[int, ...] | None) -> None:
+        """Raises a ValueError for last axes that differ."""
         if left and right and left[-1] != right[-1]:
-            raise ValueError(f"@ meets {left[-1]} and {right[-1]} numbers; give both sides the same last axis")
+            names = ", ".join(sorted(self.names))
+            raise ValueError(
+                f"@ meets {left[-1]} and {right[-1]} numbers, of {names}; give both sides the same last axis"
+            )
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        # The leading axes of W.
-        if self.left.shape is None:
-            return () if isinstance(self.left, Input) and self.right.shape is not None else None
-        return self.left.shape[:-1]
+        # The leading axes of W; an input may be a vector or a matrix.
+        return None if self.left.shape is None else self.left.shape[:-1]
 
     def first(self, environment: Environment) -> Array:
         # Returns E[W] E[z].
-        left = self.left.first(environment)
-        if isinstance(self.left, Input) and self.shape == () and jnp.ndim(left) > 1 + self.in_series:
-            raise ValueError(
-                f"the input {self.left.name!r} has the shape {jnp.shape(left)} in a row, and @ takes a vector of it; "
-                "give one observation a row, and index a plate by an input that names its group, or add it to a series"
-            )
-        return left @ self.right.first(environment)
+        left, right = self.left.first(environment), self.right.first(environment)
+        self._require_equal(left.shape, right.shape)
+        return left @ right
 
     def quadratic(self, weight: Array, environment: Environment) -> Array:
         # Returns \(\mathrm{tr}\,(\sum_d c_d E[w_d w_d^\top])\, E[z z^\top]\), or its known form.
@@ -134,9 +133,6 @@ class Sum(Expression):
                 f"+ meets {names[0]} of shape {self.left.shape} and {names[1]} of shape {self.right.shape}; give both "
                 "the same plate"
             ) from None
-        for name, other in (("left", self.right), ("right", self.left)):
-            if other.shape:
-                object.__setattr__(self, name, _in_series(getattr(self, name)))
 
     def first(self, environment: Environment) -> Array:
         # Returns E a + E b.
@@ -196,13 +192,6 @@ class Multiple(Expression):
     def quadratic(self, weight: Array, environment: Environment) -> Array:
         # Returns the weighted sum of the squares.
         return self.of.quadratic(weight * self.by.first(environment) ** 2, environment)
-
-
-def _in_series(of: Expression) -> Expression:
-    """Returns a term of a series, whose inputs may be matrices with a vector for each time."""
-    if isinstance(of, Sum):
-        return replace(of, left=_in_series(of.left), right=_in_series(of.right))
-    return replace(of, in_series=True) if isinstance(of, Times) and isinstance(of.left, Input) else of
 
 
 def _multiplied(c: Array, of: PositiveNumbers) -> PositiveNumbers:
