@@ -7,6 +7,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import lamu
@@ -23,6 +24,7 @@ from lamu.protocol import Traits
 from lamu.rate import Annealed, PolynomialAverage, WarmRestarts, averaging, over
 from lamu.running.fixed_point import convergence_of
 from lamu.running.schedule import Rounds
+from lamu.running.validation import training_rows
 
 pytestmark = pytest.mark.measured
 
@@ -96,17 +98,72 @@ def test_noise_of_the_draws_is_no_distance():
         assert found.converged, found.complaint
 
 
-def test_the_distance_of_a_point_is_its_gradient_in_posterior_deviations():
+@pytest.mark.parametrize("most", [512, 2], ids=["matrix", "diagonal"])
+def test_the_distance_of_a_point_is_its_gradient_in_posterior_deviations(monkeypatch, most):
+    monkeypatch.setattr("lamu.running.fixed_point._MOST_IN_MATRIX", most)
     model, x, y, mean, precision = regression()
     weights = {"layers": {0: {"kernel": jnp.asarray(mean + 0.3)[:, None]}}}
     point = Posterior(model, Point({"network": weights, "likelihood": {}}), {}, Sampled(), KEY)
     found = measured(point, lamu.algorithms.sgd(), x, y)
     gradient = precision @ np.full(D, 0.3)
-    # The metric is the Fisher information by eight random probes: to a factor.
-    np.testing.assert_allclose(found.residual, np.sqrt(np.sum(gradient**2 / np.diagonal(precision))), rtol=0.5)
+    if most == 512:  # half its square is what a Newton step gains
+        np.testing.assert_allclose(found.residual, np.sqrt(gradient @ np.linalg.solve(precision, gradient)), rtol=1e-5)
+    else:  # the diagonal of the Fisher information by eight random probes: to a factor
+        np.testing.assert_allclose(found.residual, np.sqrt(np.sum(gradient**2 / np.diagonal(precision))), rtol=0.5)
     at_mode = {"layers": {0: {"kernel": jnp.asarray(mean)[:, None]}}}
     mode = replace(point, belief=Point({"network": at_mode, "likelihood": {}}))
     assert measured(mode, lamu.algorithms.sgd(), x, y).residual < 1e-6
+
+
+def mean_loss(posterior, x, y):
+    """The loss at a point in nats, all rows and the prior together."""
+    params, rows = jax.tree.map(jnp.asarray, posterior.mean), Arrays.of((x, y)).full()
+    return float(Objective(posterior.model, len(x)).mean_loss(params, rows, {})[0]) * len(x)
+
+
+@pytest.mark.parametrize("scale", [0.7, None])
+def test_the_gap_of_a_point_along_correlated_columns_is_told(scale):
+    """1.9 nats above the mode of a ridge regression; a diagonal metric left 0.02 of them."""
+    x, y = lamu.data.load("diabetes")
+    likelihood = lamu.likelihoods.Gaussian() if scale is None else lamu.likelihoods.Gaussian(scale=scale)
+    model = lamu.Model(lamu.networks.Linear(), likelihood, lamu.priors.Normal(1.0)).standardised(x, y)
+    whole = {"steps": 100, "batch_size": len(x)}
+    mode = lamu.fit(model, (x, y), lamu.algorithms.map_estimate(optax.lbfgs()), **whole).posterior
+    assert mode.convergence.residual < 1e-3
+    with pytest.warns(Unconverged, match=r"deviations from the fixed point.*find the mode by .*optax\.lbfgs\(\)"):
+        short = lamu.fit(model, (x, y), lamu.algorithms.map_estimate(), steps=5376).posterior
+    gap = mean_loss(short, x, y) - mean_loss(mode, x, y)
+    assert gap > 1.0
+    np.testing.assert_allclose(short.convergence.residual**2 / 2, gap, rtol=0.02)
+
+
+@pytest.mark.stress
+def test_a_default_run_goes_on_to_the_mode_along_correlated_columns():
+    x, y = lamu.data.load("diabetes")
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=0.7)).standardised(x, y)
+    fit = lamu.fit(model, (x, y), lamu.algorithms.map_estimate())
+    mode = lamu.fit(model, (x, y), lamu.algorithms.map_estimate(optax.lbfgs()), steps=100, batch_size=len(x)).posterior
+    assert fit.convergence.converged
+    assert mean_loss(fit.posterior, x, y) - mean_loss(mode, x, y) < 0.5  # 1.87 before
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0], ids=["mode", "saddle"])
+def test_a_density_is_as_far_as_a_newton_step_by_the_absolute_eigenvalues(sign):
+    generator = np.random.default_rng(0)
+    units = np.logspace(-2, 2, 8)
+    signs = np.where(np.arange(8) < 4, 1.0, sign)
+    basis, _ = np.linalg.qr(generator.normal(size=(8, 8)))
+    unit_free = (basis * (signs * np.logspace(-2, 0, 8))) @ basis.T
+    hessian, theta = unit_free / np.outer(units, units), generator.normal(size=8) * units
+    density = lamu.LogDensity(lambda theta: -theta @ jnp.asarray(hessian, theta.dtype) @ theta / 2, jnp.zeros(8))
+    point = Posterior(density, Point({"network": jnp.asarray(theta), "likelihood": {}}), {}, Sampled(), KEY)
+    found = convergence_of(point, None, Objective(density, 1), training_rows(density, None), jax.random.key(1), 1e6, 1)
+    scale = np.sqrt(np.abs(np.diagonal(hessian)))
+    values, vectors = np.linalg.eigh(hessian / np.outer(scale, scale))
+    right = np.sum((vectors.T @ (hessian @ theta / scale)) ** 2 / np.abs(values))
+    np.testing.assert_allclose(found.residual**2, right, rtol=1e-3)
+    if sign > 0:
+        np.testing.assert_allclose(right, theta @ hessian @ theta)
 
 
 def test_an_ensemble_is_as_far_as_its_farthest_member():

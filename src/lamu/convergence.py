@@ -65,9 +65,11 @@ class Convergence:
     r"""Distances of a belief from the fixed point of the rule. Attributes that do not apply to a belief are None.
 
     Attributes:
-        residual: \(\sqrt{g^\top S^{-1} g}\) with g the expected gradient of ℓ/T over all rows; for a point S is the
-            diagonal of the precision that Laplace's method would give it. Half its square is the decrease of the loss,
-            in nats, that a Newton step would still bring.
+        residual: \(\sqrt{g^\top S^{-1} g}\) with g the expected gradient of ℓ/T over all rows. Half its square is the
+            decrease of the loss, in nats, that a Newton step would still bring. For a point S is the precision that
+            Laplace's method would give it, for up to 512 weights of a model that is linear in them, or of a density
+            (the square of their number times the rows at most 2e9). Of more weights and of other networks it is the
+            diagonal, which says too little where columns are correlated.
         squared_error: the standard error of the squared residual, where it was estimated from draws; two of them are
             subtracted before the residual is judged.
         dimension: the number of coordinates of the residual.

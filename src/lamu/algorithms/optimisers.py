@@ -669,9 +669,11 @@ def map_estimate(optimizer: Optimizer | None = None) -> MapEstimate:
     Departures from the rule: those of the optimiser from gradient descent.
 
     Args:
-        optimizer: an optax gradient transformation; `optax.adam(1e-3)` where None, which stops near the mode and not
-            at it where columns are correlated: of the ridge regression of `diabetes` 1.8 nats above it after 5,376
-            steps, where 100 steps of `optax.lbfgs()` on all rows as one batch are within 1e-9.
+        optimizer: an optax gradient transformation; `optax.adam(1e-3)` where None. Its constant rate comes near the
+            mode and not to it: a default run ends where the rest is less than a quarter of a posterior standard
+            deviation (root mean square), for models of up to 512 weights that are linear in them also along correlated
+            columns. Of the ridge regression of `diabetes` that is .34 nats above the mode after 12,544 steps, where
+            100 steps of `optax.lbfgs()` on all rows as one batch are within 1e-9.
 
     Returns:
         The algorithm. Its posterior is the point θ.
