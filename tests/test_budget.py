@@ -20,17 +20,17 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (102_527, 74_000),
+    "lines": (102_601, 74_000),
     "files": (370, 330),
-    "lines of code": (50_511, 36_000),
-    "lines of code, core": (33_639, 25_000),
+    "lines of code": (50_555, 36_000),
+    "lines of code, core": (33_683, 25_000),
     "lines of code, graphs": (8_139, 6_000),
     "lines of code, tables": (8_733, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.484, 0.5),
     "import lines a line of code": (0.171, 0.15),
     "`Any` a thousand lines of code": (39.7, 40),
-    "`isinstance` a thousand lines of code": (25.4, 14),
+    "`isinstance` a thousand lines of code": (25.3, 14),
     "abstract bases": (44, 30),
     "names of classes in two files": (21, 0),
 }
