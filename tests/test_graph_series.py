@@ -260,9 +260,10 @@ def test_a_chain_begins_on_the_scale_that_maximises_its_marginal_likelihood() ->
             x = m.sample("x", graphs.GaussianChain(T, [[1.0]], step, first_precision=1e-6))
             m.sample("y", graphs.Normal(x[:, 0], precision=noise))
 
-    point = lamu.fit(lamu.Graph(walk), {"y": y[None]}, lamu.algorithms.em(), steps=1).posterior.mean["network"]
+    graph = lamu.Graph(walk)
+    first = graph.first_beliefs(jax.random.key(0), graph.read({"y": y[None]}).full())
+    step, noise = (first[name].rate / (first[name].shape - 1.0) for name in ("step", "noise"))
     steps = np.tril(np.ones((T, T)))[:, 1:]
     density = lambda v: stats.multivariate_normal(np.zeros(T), 1e6 + v * (steps @ steps.T + np.eye(T))).logpdf(y)
     best = optimize.minimize_scalar(lambda log_v: -density(np.exp(log_v)), bounds=(-5, 5), method="bounded").x
-    # The start does not count the first place, which a diffuse prior leaves to the data: one of thirty.
-    np.testing.assert_allclose(((T - 1) / point["step"] + T / point["noise"]) / (2 * T - 1), np.exp(best), rtol=0.05)
+    np.testing.assert_allclose(((T - 1) * step + T * noise) / (2 * T - 1), np.exp(best), rtol=1e-5)

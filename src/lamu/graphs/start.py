@@ -352,18 +352,24 @@ def _random_latents(key: RandomKey, row: Row, places: dict[str, Any], environmen
 def _unit_scaled(row: Row, environment: Environment, site: GraphSite, belief: Any, latent: dict[str, Any]) -> Any:
     r"""Returns \(E[T]\) of a series, all precisions multiplied by the number that maximises its marginal likelihood."""
     # At the mean alone the steps and the noise that a flexible path leaves would start far too small, and an ascent
-    # leaves such values slowly. With c times all precisions the log density of the path is n log(c)/2 - c Q/2.
-    mean, expected = site.kind.of(belief.mean), site.kind.under(belief)
+    # leaves such values slowly. With c times all precisions the log density of the path is n log(c)/2 - c Q/2, and
+    # Q is d/c more on average than at the mean: the best c is (n - d)/Q.
+    mean = site.kind.of(belief.mean)
     positive = {n: part for n, part in environment.statistics.items() if isinstance(part, PositiveNumbers)}
     if not positive.keys() & site.factor.names:
         return mean
-    F = lambda parts: row.log_joint(environment.having(parts), {**latent, site.name: mean})
-    slopes = jax.grad(F)(positive)
     total = lambda pair: sum(jnp.sum(2.0 * leaf) for leaf in jax.tree.leaves(pair))
-    Q = -total({n: slopes[n].value * part.value for n, part in positive.items()})
-    count = total({n: part.log for n, part in slopes.items()}) - belief.mean[1:].size
-    scale = jnp.where((count > 0) & (Q > 0), Q / jnp.where(count > 0, count, 1.0), 0.0)
-    return jax.tree.map(lambda at, all_: at + scale * (all_ - at), mean, expected)
+
+    def squares(path: Any) -> tuple[Any, Any]:
+        F = lambda parts: row.log_joint(environment.having(parts), {**latent, site.name: path})
+        slopes = jax.grad(F)(positive)
+        Q = -total({n: slopes[n].value * part.value for n, part in positive.items()})
+        return Q, total({n: part.log for n, part in slopes.items()})
+
+    about_zero = site.kind.under(replace(belief, offset=tree.zeros_like(belief.offset)))  # what E[T] has beside T(mean)
+    Q, d, n = jax.jvp(squares, (mean,), (about_zero,), has_aux=True)
+    scale = jnp.where((n > d) & (Q > 0), Q / jnp.where(n > d, n - d, 1.0), 0.0)
+    return tree.add(mean, about_zero, scale)
 
 
 def _exemplar(place: Any, like: Any) -> Any:
