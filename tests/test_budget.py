@@ -20,11 +20,11 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (102_601, 74_000),
+    "lines": (102_607, 74_000),
     "files": (370, 330),
-    "lines of code": (50_555, 36_000),
+    "lines of code": (50_558, 36_000),
     "lines of code, core": (33_683, 25_000),
-    "lines of code, graphs": (8_139, 6_000),
+    "lines of code, graphs": (8_142, 6_000),
     "lines of code, tables": (8_733, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.484, 0.5),
