@@ -192,3 +192,25 @@ def test_two_rows_that_are_near_each_other_are_no_crowd():
         Arrays.to_fit((seconds[:, None], np.arange(len(seconds)) * 1.0))
     with pytest.raises(ValueError, match="subtract 1700000000 from it first"):  # told apart, by five steps
         Arrays.to_fit((UNIX + np.array([[0.0], [640.0], [300.0]]), np.arange(3.0)))
+
+
+def test_a_posterior_of_64_bits_predicts_where_jax_computes_in_32(tmp_path):
+    """It was an error of JAX about dtypes; as an estimator's `posterior_`, whose fit has the digits of its rows."""
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(40, 2))
+    y = x @ [1.0, -0.5] + 0.3 * generator.normal(size=40)
+    with jax.enable_x64(True):
+        model = linear().standardised(x, y)
+        posterior = library.fit(model, (x, y), library.algorithms.laplace(), steps=50, batch_size=40).posterior
+        exact = np.asarray(posterior.predict(x).mean)
+        posterior.save(tmp_path / "posterior")
+    predictive = posterior.predict(x)
+    assert predictive.mean.dtype == np.float32
+    np.testing.assert_allclose(predictive.mean, exact, atol=1e-5)
+    loaded = library.load(tmp_path / "posterior")  # which rounds as well
+    np.testing.assert_array_equal(predictive.mean, loaded.predict(x).mean)
+    np.testing.assert_array_equal(predictive.log_prob(y), loaded.predict(x).log_prob(y))
+    drawn, again = (each.sample(jax.random.key(0), 3)["network"] for each in (posterior, loaded))
+    jax.tree.map(np.testing.assert_array_equal, drawn, again)
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(posterior.predict(x).mean, exact)  # the posterior itself has kept its digits

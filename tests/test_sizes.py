@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from lamu import graphs, latent, likelihoods, networks
 from lamu.graphs import models as graph_models
 from lamu.latent import models as latent_models
-from lamu.sizes import sized
+from lamu.sizes import several, sized
 from tests.for_each import for_each
 
 # What is no size of a user's choice: columns as they were learned, and what has a rule of its own.
@@ -97,3 +99,15 @@ def test_the_sentence_quotes_the_value_and_names_the_fix() -> None:
     with pytest.raises(ValueError, match=r"^GRU has widths='64'; give whole numbers from 1, for instance \(64,\)$"):
         built(networks.GRU, {"widths": "64"})
     assert sized(lambda width: width)(0) == 0  # which is annotated as nothing
+
+
+@pytest.mark.parametrize("samples", [2.5, 0, -1, True, "3", None, float("nan")])
+def test_a_number_of_samples_is_a_whole_number_from_one(samples):
+    """A share was taken in silence by predictions that need no draws."""
+    with pytest.raises(ValueError, match=re.escape(f"samples={samples!r} cannot be averaged; ask for at least one")):
+        several(samples)
+
+
+@pytest.mark.parametrize("samples", [2, np.int64(2), jnp.int32(2)])
+def test_a_number_of_samples_may_be_one_of_numpy(samples):
+    assert type(several(samples)) is int

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +31,7 @@ from lamu.predictives import Predictive, PredictiveRule, Sampled
 from lamu.predictives.lazy import predictive
 from lamu.predictives.padding import Opened, preparation
 from lamu.record import declared, decode, encode, measured, record
+from lamu.sizes import several
 from lamu.target import Target
 from lamu.typing import Belief, DTypeLike, Inputs, Number, Params, RandomKey, State
 
@@ -43,6 +45,29 @@ _ELSEWHERE = {
     "score": "lamu.scores.nll(posterior.predict(x), y), or another of lamu.scores",
     "load": "lamu.load(path)",
 }
+
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _in_current_precision(method: _Method) -> _Method:
+    """Decorator that rounds a posterior of 64 bits where JAX computes in 32, as saving and loading it does."""
+
+    @functools.wraps(method)
+    def rounded(self: Posterior, *args: Any, **kwargs: Any) -> Any:
+        wide = any(map(_is_wide, jax.tree.leaves((self.belief, self.network_state))))
+        if wide and jax.dtypes.canonicalize_dtype(float) != np.float64:
+            cache = vars(self).setdefault("_kept", _Kept())
+            if "rounded" not in cache:
+                cache["rounded"] = jax.tree.map(lambda leaf: leaf.astype(np.float32) if _is_wide(leaf) else leaf, self)
+            self = cache["rounded"]
+        return method(self, *args, **kwargs)
+
+    return cast("_Method", rounded)
+
+
+def _is_wide(leaf: Any) -> bool:
+    return getattr(leaf, "dtype", None) == np.float64
 
 
 @record
@@ -102,6 +127,7 @@ class Posterior:
         rule, temperature = Sampled() if rule is None else rule, objective.posterior_temperature
         return cls(objective.model, belief, network_state, rule, key, evidence, temperature=temperature)
 
+    @_in_current_precision
     def predict(self, x: Inputs, samples: int = 32, key: RandomKey | None = None, offset: Any = None) -> Predictive:
         """Returns the predictive distribution at new inputs.
 
@@ -129,9 +155,7 @@ class Posterior:
                 than `lamu.memory.limit()` together.
         """
         with all_digits():
-            if samples < 1:
-                raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one")
-            trials = None
+            samples, trials = several(samples), None
             if isinstance(x, Mapping) and self.model.has_outputs:
                 from lamu.predictives.wrapper import with_trials  # imported here, as most predictions have none
 
@@ -186,6 +210,7 @@ class Posterior:
             cache[question] = ready
         return ready
 
+    @_in_current_precision
     def local(self, rows: object, samples: int = 32, key: RandomKey | None = None) -> dict[str, Any]:
         """Returns the beliefs about the latent variables of rows of a `lamu.Graph`, by name.
 
@@ -202,6 +227,7 @@ class Posterior:
         key = self._key(key)
         return self.model.local_beliefs(self.belief, self.model.rows(rows), samples, key)
 
+    @_in_current_precision
     def log_prob(self, rows: object, samples: int | None = None, key: RandomKey | None = None) -> Any:
         r"""Returns \(\log E_q[p(\text{row} \mid \theta)]\) of rows in nats, `[N]`, for a target without inputs.
 
@@ -222,10 +248,7 @@ class Posterior:
             TypeError: for a network; use `predict` for its targets.
             ValueError: for fewer than one draw.
         """
-        if samples is None:
-            samples = 128 if self.model.draws_latents else 32
-        if samples < 1:
-            raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one")
+        samples = several((128 if self.model.draws_latents else 32) if samples is None else samples)
         key, batch = self._key(key), self.model.rows(rows).full()
         if samples < FEWEST_WEIGHTS or not self.model.draws_latents:
             return self.model.row_log_prob(self.belief, batch, samples, key)
@@ -237,6 +260,7 @@ class Posterior:
         """Returns the same posterior with another predictive rule."""
         return replace(self, rule=rule)
 
+    @_in_current_precision
     def sample(self, key: RandomKey, n: int) -> Params:
         """Returns n independent draws of the parameters, along a new leading axis; frozen weights are not repeated.
 
@@ -257,10 +281,12 @@ class Posterior:
         return self.belief.mean
 
     @property
+    @_in_current_precision
     def std(self) -> Params:
         """The standard deviation of each number of θ; raises an AttributeError for beliefs with several modes."""
         return attribute_of(self.belief, "std")
 
+    @_in_current_precision
     def interval(self, level: float = 0.9) -> tuple[Params, Params]:
         """Returns the ends of the central interval of each number of θ, two trees like `mean`.
 
@@ -300,6 +326,7 @@ class Posterior:
         content = encode(self, arrays, "posterior")
         return store.write(path, content, arrays)
 
+    @_in_current_precision
     def export(
         self,
         path: str | os.PathLike[str],
@@ -346,8 +373,7 @@ class Posterior:
                 f"a {type(self.model).__name__} cannot be exported, since what it predicts is not a function of "
                 "inputs x alone; save(path) keeps it for Lamu"
             )
-        if samples < 1:
-            raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one")
+        samples = several(samples)
         example = None if x is None else self.model.inputs(x)
         shape = self.row_shape if example is None else example.shape[1:]
         if shape is None:
@@ -369,7 +395,7 @@ class Posterior:
         return _row_shape(network, draw["network"]) if is_plain else None
 
 
-class _Kept(dict[Any, Opened]):
+class _Kept(dict[Any, Any]):
     """Cache of a posterior's preparations, which copies of the posterior do not share."""
 
     def __reduce__(self) -> Any:

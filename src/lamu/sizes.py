@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-__all__ = ["require", "sized", "whole"]
+__all__ = ["require", "several", "sized", "whole"]
 
 _Of = TypeVar("_Of", bound=Any)
 _SEVERAL = ("tuple[int, ...]", "tuple[int, int]")
@@ -30,6 +30,14 @@ def whole(value: Any) -> int | None:
         return operator.index(value)
     except TypeError:
         return None
+
+
+def several(samples: Any) -> int:
+    """Returns a number of samples to average as an int; raises a ValueError unless it is whole and at least one."""
+    number = whole(samples)
+    if number is None or number < 1:
+        raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one, a whole number")
+    return number
 
 
 def sized(of: _Of) -> _Of:

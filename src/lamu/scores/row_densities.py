@@ -20,6 +20,7 @@ from lamu.posterior import Posterior
 from lamu.predictives.lazy import room_for
 from lamu.predictives.sampled import require_room
 from lamu.scores.calibration import Estimate
+from lamu.sizes import several
 from lamu.typing import Array, Belief, Data, Params, RandomKey
 
 if TYPE_CHECKING:
@@ -261,8 +262,7 @@ def mean_bound(posterior: Posterior, rows: Data, samples: int = 16, key: RandomK
         True
     """
     graph = _graph(posterior).at_values()
-    if samples < 1:
-        raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one")
+    samples = several(samples)
     batch = graph.rows(rows).full()
     of_theta, of_rows = jax.random.split(jax.random.clone(posterior.key) if key is None else key)
     theta = finite_draws(posterior.belief.draws(of_theta, samples))
