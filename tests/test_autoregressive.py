@@ -88,7 +88,7 @@ def test_what_cannot_be() -> None:
     with pytest.raises(ValueError, match="a whole number from 1"):
         NADE(0)
     model, params = made(MADE((4,)), PerPosition(Bernoulli(), (D,)))
-    with pytest.raises(ValueError, match="n=0 draws nothing"):
+    with pytest.raises(ValueError, match="n=0 is not possible"):
         ancestral(model, params, jax.random.key(0), 0)
     with pytest.raises(TypeError, match="likelihood is Bernoulli"):
         ancestral(lamu.Model(MADE((4,)), Bernoulli()), params, jax.random.key(0), 1)

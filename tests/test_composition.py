@@ -230,7 +230,7 @@ def test_the_bootstrap_spreads_as_the_sandwich_does() -> None:
     ratio = slopes.std(axis=0, ddof=1) / expected
     assert ((ratio > 0.45) & (ratio < 2.2)).all()
     assert pooled.predict(X[:3], samples=12).interval(0.9)[0].shape == (3,)
-    with pytest.raises(ValueError, match="resamples=1 must be at least two"):
+    with pytest.raises(ValueError, match="resamples=1 is not possible; give a whole number of at least 2"):
         composition.bootstrap(posterior.model, data, lamu.algorithms.conjugate(), resamples=1)
     with pytest.raises(ValueError, match="shared by all resamples"):
         composition.bootstrap(posterior.model, data, lamu.algorithms.conjugate(), validation=0.1)

@@ -200,13 +200,13 @@ def test_mistakes_say_what_to_do() -> None:
     model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(1.0))
     stated = Posterior(MODES, Ensemble(Point({"network": jnp.zeros(2)})), {"mean": jnp.zeros(2)}, Sampled(), None)
     for words, call in (
-        ("points=2 must be at least", lambda: barriers(posterior, points=2)),
-        ("draws=1 must be at least", lambda: barriers(posterior, draws=1)),
+        ("points=2 is not possible; give a whole number of at least 3", lambda: barriers(posterior, points=2)),
+        ("draws=1 is not possible", lambda: barriers(posterior, draws=1)),
         ("there is only one chain", lambda: barriers(parted(1))),
         ("one draw a chain", lambda: barriers(drawn(MODES, np.zeros((2, 1))))),
         ("give them: barriers", lambda: barriers(replace(posterior, model=model))),
         ("batch statistics belong", lambda: barriers(stated)),
-        ("steps=0 must be positive", lambda: BezierCurve(steps=0)),
+        ("steps=0 is not possible", lambda: BezierCurve(steps=0)),
     ):
         with pytest.raises(ValueError, match=words):
             call()

@@ -368,7 +368,7 @@ def test_what_cannot_be() -> None:
         models.DeepLatentGaussian((), 64)
     point = lamu.families.Point(graph.init(jax.random.key(0), batch)[0])
     posterior = lamu.Posterior(graph, point, {}, Sampled(), jax.random.key(0))
-    with pytest.raises(ValueError, match="n=0 draws nothing"):
+    with pytest.raises(ValueError, match="n=0 is not possible"):
         latent.generate(posterior, 0, jax.random.key(0))
     with pytest.raises(ValueError, match="the rows have no missing entry"):
         latent.impute(posterior, {"y": BITS[:2]}, jax.random.key(0))

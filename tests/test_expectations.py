@@ -93,9 +93,9 @@ def test_the_hessian_may_be_asked_for_as_gauss_newton() -> None:
 
 @pytest.mark.parametrize("count", [0, -1])
 def test_counts_are_positive(count) -> None:
-    with pytest.raises(ValueError, match=f"{count} draws cannot be averaged"):
+    with pytest.raises(ValueError, match=f"samples={count} cannot be averaged"):
         MonteCarlo(samples=count)
-    with pytest.raises(ValueError, match=f"{count} nodes has no curvature"):
+    with pytest.raises(ValueError, match=f"points={count} has no curvature"):
         Quadrature(points=count)
 
 
@@ -112,7 +112,7 @@ KEY, COINS_BELIEF, RATE = jax.random.key(0), Bernoulli(jnp.zeros(20)), Gamma(2.0
         (lambda: ScoreFunction(1, LeaveOneOut()), "needs two or more, not 1"),
         (lambda: ScoreFunction(1, Regression()), "needs two or more, not 1"),
         (lambda: ScoreFunction(4, LeaveOneOut(), Antithetic()), r"not for those of Antithetic\(\)"),
-        (lambda: Reparameterised(0), "0 draws cannot be averaged"),
+        (lambda: Reparameterised(0), "samples=0 cannot be averaged"),
         (lambda: Relaxed(0.0), "temperature 0.0 of a relaxation is not positive"),
         (lambda: MovingAverageBaseline(1.0), r"decay 1.0 of a moving average is outside \[0, 1\)"),
         (lambda: Regression(0.0), "ridge 0.0 of a regression is not positive"),

@@ -134,7 +134,7 @@ def test_what_a_program_refuses() -> None:
         (lambda: graphs.Dirichlet(rate), TypeError, "a Dirichlet has no closed form"),
         (lambda: graphs.Categorical(jnp.array([0.5, 0.4])), ValueError, "sum to 0.9; divide"),
         (lambda: graphs.HalfCauchy(-1.0), ValueError, "-1.0; give a positive number"),
-        (lambda: graphs.Coordinate(0), ValueError, "sweeps=0 must be at least one"),
+        (lambda: graphs.Coordinate(0), ValueError, "sweeps=0 is not possible"),
     ):
         with pytest.raises(error, match=words):
             wrong()

@@ -665,7 +665,7 @@ def test_the_prior_predictive_draws_networks_and_dispersions_in_the_shape_of_tar
 @for_each(
     "program, n, x, error, said",
     [
-        (grouped, 0, {"group": GROUP}, ValueError, "n=0 must be at least one"),
+        (grouped, 0, {"group": GROUP}, ValueError, "n=0 is not possible"),
         (grouped, 3, 5, ValueError, "a row has the input 'group'; give it by name"),
         (grouped, 3, {"group": np.array([4])}, ValueError, "group is 4 in row 0, and a has 4 members"),
         (slopes, 3, {"x": np.ones((4, 2))}, ValueError, "@ meets 2 and 3 numbers, of w; give both sides"),

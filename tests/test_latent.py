@@ -123,7 +123,7 @@ def test_annealing_finds_the_log_density() -> None:
 
 
 def test_annealing_says_what_it_needs() -> None:
-    with pytest.raises(ValueError, match="chains=1 must be at least 2"):
+    with pytest.raises(ValueError, match="chains=1 is not possible; give a whole number of at least 2"):
         annealed_importance(Blind(), Gaussian(jnp.zeros(1), Scalar(1.0)), jax.random.key(0), chains=1)
 
 

@@ -328,9 +328,9 @@ def test_mistakes_say_what_to_do() -> None:
         (lambda: lamu.mcmc.ula(step_size=0.0), r"step_size=0.0 must be positive, or None"),
         (lambda: lamu.mcmc.nuts(target_acceptance=1.5), "not a rate"),
         (lambda: lamu.mcmc.hmc(path_length=-1.0), "must be positive, for instance 3.14"),
-        (lambda: lamu.mcmc.hmc(most=0), "must be a whole number of at least 1"),
+        (lambda: lamu.mcmc.hmc(most=0), "give a whole number of at least 1"),
         (lambda: lamu.mcmc.minibatch_mh(rows=0), "rows=0"),
-        (lambda: SequentialTest(0.7), "not a chance"),
+        (lambda: SequentialTest(0.7), "not a probability"),
     ):
         with pytest.raises(ValueError, match=words):
             make()

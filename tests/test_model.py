@@ -170,7 +170,7 @@ def test_the_prior_predictive_has_the_variance_of_prior_and_noise() -> None:
     assert draws.shape == (20_000, 2)
     np.testing.assert_allclose(draws.var(axis=0), 4 * (1 + x[:, 0] ** 2) + 0.25, rtol=0.05)
     np.testing.assert_allclose(np.corrcoef(draws.T)[0, 1], 4 / np.sqrt(4.25 * 40.25), atol=0.04)
-    with pytest.raises(ValueError, match="n=0 must be at least one"):
+    with pytest.raises(ValueError, match="n=0 is not possible"):
         model.prior_predictive(jax.random.key(0), 0, x)
 
 

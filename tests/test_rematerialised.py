@@ -87,5 +87,5 @@ def test_a_posterior_is_saved_with_it(tmp_path: object) -> None:
 
 @for_each("segments", [0, True, 1.5])
 def test_segments_are_a_number(segments: object) -> None:
-    with pytest.raises(ValueError, match="must be a positive integer, or None for the square root"):
+    with pytest.raises(ValueError, match="None takes the square root; give a whole number of at least 1"):
         Rematerialised(DEEP, segments)

@@ -31,6 +31,7 @@ from lamu.protocol import Algorithm
 from lamu.record import declared, decode, encode, record
 from lamu.running.validation import training_rows
 from lamu.scores.proper_scores import row_counts
+from lamu.sizes import whole_number
 from lamu.typing import Array, Data, Inputs, Params, RandomKey, State, Targets
 
 __all__ = ["Composition", "average", "bootstrap", "load_composition", "sandwich", "stack"]
@@ -332,8 +333,7 @@ def bootstrap(
     for name in ("validation", "checkpoint", "resume"):
         if name in options:
             raise ValueError(f"{name}={options[name]!r} would be shared by all resamples; leave it out, or use fit")
-    if resamples < 2:
-        raise ValueError(f"resamples={resamples!r} must be at least two")
+    resamples = whole_number("resamples", resamples, 2)
     model = model.named(data)
     rows = training_rows(model, data)
     if not isinstance(rows, Arrays):

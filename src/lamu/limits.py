@@ -13,6 +13,7 @@ from jax.scipy.special import gammaln
 from lamu.dtype_policy import full_products
 from lamu.networks.multilayer import ACTIVATIONS, require_activation
 from lamu.record import record, static
+from lamu.sizes import require_whole_field
 from lamu.supports import require_positive
 from lamu.typing import Array, Inputs, Number, RandomKey
 
@@ -93,8 +94,7 @@ class NNGP:
     bias: Number = 1.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 1:
-            raise ValueError(f"a depth of {self.depth!r} is not a number of hidden layers; give a positive integer")
+        require_whole_field(self, "depth", problem="is not a number of hidden layers")
         if self.activation not in EXPECTATIONS:
             raise ValueError(f"no kernel is known for the activation {self.activation!r}; choose {_choices()}")
         for name, value in (("gain", self.gain), ("bias", self.bias)):

@@ -33,6 +33,7 @@ from lamu.networks.output_range import output_range, require_scales
 from lamu.priors import Normal, Prior
 from lamu.priors.interface import require_prior
 from lamu.record import record, static
+from lamu.sizes import whole_number
 from lamu.supports import Support
 from lamu.target import Target, same, same_structure
 from lamu.typing import Array, Data, DTypeLike, Inputs, Params, RandomKey, Rows, State, Targets
@@ -266,8 +267,7 @@ class Model(Target):
 
     def _prior_draws(self, key: RandomKey, n: int, x: Inputs, of: Any) -> Array:
         """Returns a function of a key, the dispersions and f, for draws from the prior."""
-        if n < 1:
-            raise ValueError(f"n={n!r} must be at least one")
+        n = whole_number("n", n)
         x = jnp.asarray(self.inputs(x))
         example_key, draw_key = jax.random.split(key)
         example = Batch.of(x, self.likelihood.support.zeros(x.shape[0]))

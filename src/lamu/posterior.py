@@ -31,7 +31,7 @@ from lamu.predictives import Predictive, PredictiveRule, Sampled
 from lamu.predictives.lazy import predictive
 from lamu.predictives.padding import Opened, preparation
 from lamu.record import declared, decode, encode, measured, record
-from lamu.sizes import several
+from lamu.sizes import whole_number
 from lamu.target import Target
 from lamu.typing import Belief, DTypeLike, Inputs, Number, Params, RandomKey, State
 
@@ -155,7 +155,7 @@ class Posterior:
                 than `lamu.memory.limit()` together.
         """
         with all_digits():
-            samples, trials = several(samples), None
+            samples, trials = whole_number("samples", samples, problem="cannot be averaged"), None
             if isinstance(x, Mapping) and self.model.has_outputs:
                 from lamu.predictives.wrapper import with_trials  # imported here, as most predictions have none
 
@@ -248,7 +248,8 @@ class Posterior:
             TypeError: for a network; use `predict` for its targets.
             ValueError: for fewer than one draw.
         """
-        samples = several((128 if self.model.draws_latents else 32) if samples is None else samples)
+        samples = (128 if self.model.draws_latents else 32) if samples is None else samples
+        samples = whole_number("samples", samples, problem="cannot be averaged")
         key, batch = self._key(key), self.model.rows(rows).full()
         if samples < FEWEST_WEIGHTS or not self.model.draws_latents:
             return self.model.row_log_prob(self.belief, batch, samples, key)
@@ -373,7 +374,7 @@ class Posterior:
                 f"a {type(self.model).__name__} cannot be exported, since what it predicts is not a function of "
                 "inputs x alone; save(path) keeps it for Lamu"
             )
-        samples = several(samples)
+        samples = whole_number("samples", samples, problem="cannot be averaged")
         example = None if x is None else self.model.inputs(x)
         shape = self.row_shape if example is None else example.shape[1:]
         if shape is None:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from lamu.dtype_policy import lenient
 from lamu.record import record, static
+from lamu.sizes import number, require
 from lamu.typing import Array, Number, Numeric, PyTree
 
 __all__ = [
@@ -123,8 +124,8 @@ class Annealed:
     warmup: Number = 0.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.start, int | float):
-            _require_positive(self.start, "start")
+        if (start := number(self.start)) is not None:
+            _require_positive(start, "start")
 
     def __call__(self, step: Numeric) -> Number:
         """Returns the rate at this step, the first being 0."""
@@ -203,8 +204,8 @@ class PolynomialAverage:
     def __post_init__(self) -> None:
         for name in ("power", "start"):
             value = getattr(self, name)
-            if isinstance(value, int | float) and not 0 < value < math.inf:
-                raise ValueError(f"PolynomialAverage({name}={value!r}) is not an average; give a positive number")
+            possible = (value > 0) & (value < math.inf)
+            require(possible, f"PolynomialAverage({name}={value!r}) is not an average; give a positive number")
 
     def __call__(self, step: Numeric) -> Number:
         """Returns the rate at this step, the first being 0."""
@@ -267,8 +268,8 @@ def averaging(value: RateLike, name: str) -> Rate:
         >>> averaging(0.75, "b2").value
         0.25
     """
-    if isinstance(value, int | float):
-        return rate(1.0 - decay(value, name), f"1 - {name}")
+    if (constant := number(value)) is not None:
+        return rate(1.0 - decay(constant, name), f"1 - {name}")
     return rate(value, name)
 
 
@@ -292,9 +293,9 @@ def rate(value: Any, name: str = "learning_rate") -> Rate:
     """
     if isinstance(value, Constant | Scheduled | Annealed | WarmRestarts | PolynomialAverage | PolynomialDecay):
         return value
-    if isinstance(value, int | float):
-        _require_positive(value, name)
-        return Constant(float(value))
+    if (constant := number(value)) is not None:
+        _require_positive(constant, name)
+        return Constant(constant)
     if callable(value):
         return Scheduled(value)
     if hasattr(value, "dtype"):

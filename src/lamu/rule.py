@@ -45,7 +45,7 @@ from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Rate
 from lamu.record import record, static
-from lamu.sizes import require
+from lamu.sizes import require, require_whole_field
 from lamu.typing import Array, Belief, Data, Number, Numeric, OperatorTree, Params, RandomKey, State, Statistics, Trace
 from lamu.update_rules import Inverse, NoMomentum
 
@@ -264,10 +264,7 @@ class Rule(Runnable):
     curvature_update_period: int = static(default=1)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.curvature_update_period, int) or self.curvature_update_period < 1:
-            raise ValueError(
-                f"curvature_update_period={self.curvature_update_period!r} is not a period; give a positive integer"
-            )
+        require_whole_field(self, "curvature_update_period")
         start = 0.0 if self.hess_init is None else self.hess_init
         require(start >= 0, f"hess_init={start!r} is no curvature of a row to start at; give a positive number")
 

@@ -6,20 +6,27 @@ import functools
 import inspect
 import operator
 import sys
+from numbers import Real
 from typing import Any, TypeVar
 
 import numpy as np
+from jax.core import Tracer
 
-__all__ = ["require", "several", "sized", "whole"]
+__all__ = ["number", "require", "require_whole_field", "sized", "whole", "whole_number"]
 
 _Of = TypeVar("_Of", bound=Any)
 _SEVERAL = ("tuple[int, ...]", "tuple[int, int]")
 
 
-def require(condition: object, message: str) -> None:
+def require(condition: Any, message: str) -> None:
     """Raises a ValueError where a condition on a number is false; one on a traced number is taken to hold."""
-    if isinstance(condition, bool | np.bool_) and not condition:
+    if not isinstance(condition, Tracer) and not np.all(condition):
         raise ValueError(message)
+
+
+def number(value: Any) -> float | None:
+    """Returns a real number, of Python or NumPy, as a float; None for anything else, and for truth values."""
+    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
 
 
 def whole(value: Any) -> int | None:
@@ -32,12 +39,17 @@ def whole(value: Any) -> int | None:
         return None
 
 
-def several(samples: Any) -> int:
-    """Returns a number of samples to average as an int; raises a ValueError unless it is whole and at least one."""
-    number = whole(samples)
-    if number is None or number < 1:
-        raise ValueError(f"samples={samples!r} cannot be averaged; ask for at least one, a whole number")
-    return number
+def whole_number(name: str, value: Any, least: int = 1, problem: str = "is not possible") -> int:
+    """Returns an argument as an int; raises a ValueError where it is not a whole number, or is below `least`."""
+    count = whole(value)
+    if count is None or count < least:
+        raise ValueError(f"{name}={value!r} {problem}; give a whole number of at least {least}")
+    return count
+
+
+def require_whole_field(record: object, name: str, least: int = 1, problem: str = "is not possible") -> None:
+    """Sets a field of a record to `whole_number` of it."""
+    object.__setattr__(record, name, whole_number(name, getattr(record, name), least, problem))
 
 
 def sized(of: _Of) -> _Of:

@@ -17,6 +17,7 @@ from lamu.posterior import Posterior
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Rate, RateLike, rate
 from lamu.record import record, static
+from lamu.sizes import whole_number
 from lamu.typing import Array, Data, Number, Numeric, OperatorTree, Params, RandomKey, State, Trace
 
 __all__ = ["BlackBox", "BlackBoxState", "igo", "natural_search_gradient", "utilities"]
@@ -179,8 +180,7 @@ def igo(
         >>> bool(jnp.all(jnp.abs(fit.posterior.mean["network"] - 2.0) < 0.01))
         True
     """
-    if samples is not None and (not isinstance(samples, int) or samples < 2):
-        raise ValueError(f"samples={samples!r} cannot be ranked; ask for at least two")
+    samples = None if samples is None else whole_number("samples", samples, 2, "cannot be ranked")
     if not init_scale > 0:
         raise ValueError(f"init_scale={init_scale!r} is not a standard deviation; give a positive number")
     return BlackBox(

@@ -19,7 +19,7 @@ from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Annealed, Rate, RateLike, rate
 from lamu.record import record, static
 from lamu.rule import gaussian_arrow
-from lamu.sizes import require
+from lamu.sizes import require, require_whole_field
 from lamu.typing import Array, Belief, Data, Number, Numeric, OperatorTree, Params, RandomKey, State, Trace
 from lamu.update_rules import Inverse
 
@@ -76,8 +76,7 @@ class MixtureRule(Runnable):
     spread: Number = 1.0  # the standard deviation of the components' means around the initial weights
 
     def __post_init__(self) -> None:
-        if not isinstance(self.components, int) or self.components < 1:
-            raise ValueError(f"components={self.components!r} must be a whole number of at least 1")
+        require_whole_field(self, "components")
         for name in ("init_precision", "spread"):
             value = getattr(self, name)
             require(value > 0, f"{name}={value!r} must be positive: equal components remain equal")

@@ -27,6 +27,7 @@ from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Annealed, RateLike, decay, rate
 from lamu.record import record, static
 from lamu.rule import Rule, RuleState
+from lamu.sizes import whole_number
 from lamu.typing import Array, Data, Number, Numeric, Params, RandomKey, State, Trace
 from lamu.update_rules import (
     BiasCorrected,
@@ -564,13 +565,13 @@ def kfac(
         structure=KroneckerFactored(diagonal, rank),
         expectation=Delta(),
         curvature=SampledGaussNewton(),
-        geometry=Factorwise(inverse_update_period),
+        geometry=Factorwise(whole_number("inverse_update_period", inverse_update_period)),
         learning_rate=rate(learning_rate),
         precision_rate=rate(1.0 - decay(b2, "b2"), "1 - b2"),
         momentum=MovingAverage(decay(b1, "b1")),
         metric=metric if max_step is None else Clipped(metric, max_step),
         hess_init=hess_init,
-        curvature_update_period=factor_update_period,
+        curvature_update_period=whole_number("factor_update_period", factor_update_period),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lamu.scores.proper_scores import right, target
+from lamu.sizes import whole_number
 from lamu.typing import Prediction, Targets
 
 __all__ = ["Selective", "require_unseen", "selective"]
@@ -148,8 +149,7 @@ def selective(
     for name, value in (("risk", risk), ("confidence", confidence)):
         if not 0 < value < 1:
             raise ValueError(f"{name}={value!r} is not a probability strictly between 0 and 1")
-    if candidates < 1:
-        raise ValueError(f"candidates={candidates!r} leaves nothing to choose from; give at least one")
+    candidates = whole_number("candidates", candidates)
     wrong, ranked = _wrong(pred, y, tolerance), _doubt(pred, doubt)
     if ranked.shape != y.shape or not np.isfinite(ranked).all():
         raise ValueError(

@@ -24,6 +24,7 @@ from lamu.objective.curvature import Curvature, Evaluation, Hessian
 from lamu.objective.curvature.interface import evaluated
 from lamu.operators import AnyStructure, Dense
 from lamu.record import record, static
+from lamu.sizes import require_whole_field
 from lamu.typing import Array, Belief, Params, PyTree, RandomKey, Statistics
 
 __all__ = ["Analytic", "Delta", "Enumeration", "Exact", "GaussHermite", "Quadrature"]
@@ -190,8 +191,7 @@ class Quadrature(Expectation):
 
     def __post_init__(self) -> None:
         # One node sits at the mean, where Stein's form of the second derivative is zero.
-        if not isinstance(self.points, int) or self.points < 2:
-            raise ValueError(f"a quadrature rule with {self.points!r} nodes has no curvature; ask for at least two")
+        require_whole_field(self, "points", 2, "has no curvature")
 
     def evaluate(
         self, key: RandomKey, belief: Gaussian, loss: BatchLoss, curvature: Curvature, structure: Any
@@ -365,8 +365,7 @@ class GaussHermite:
     departure = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.points, int) or self.points < 1:
-            raise ValueError(f"a quadrature rule needs at least one node a dimension, not {self.points!r}")
+        require_whole_field(self, "points")
 
     def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Params], Array]) -> ValueAndGradient:
         """Returns the expected loss and its gradient in μ; the key is not used."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +32,7 @@ from lamu.objective.curvature import Curvature, Evaluation
 from lamu.objective.curvature.interface import evaluated
 from lamu.operators import AnyStructure
 from lamu.record import record, static
-from lamu.sizes import require
+from lamu.sizes import require, require_whole_field
 from lamu.typing import Array, Belief, Number, Numeric, OperatorTree, Params, PyTree, RandomKey, Statistics
 
 __all__ = [
@@ -202,7 +201,7 @@ class Reparameterised:
     departure = ""
 
     def __post_init__(self) -> None:
-        require_draws(self.samples)
+        require_whole_field(self, "samples", problem="cannot be averaged")
         self.sampler.require(self.samples)
 
     def gradient(self, key: RandomKey, belief: Belief, loss: Callable[[Params], Array]) -> ValueAndGradient:
@@ -237,12 +236,6 @@ class Reparameterised:
 
         value, in_natural = average(at_implicit, self.samples)
         return ValueAndGradient(value, NaturalParameters(inverse_fisher(belief)(in_natural), natural.given, natural.of))
-
-
-def require_draws(samples: Any) -> None:
-    """Raises a ValueError for an average over no draws."""
-    if not isinstance(samples, int) or samples < 1:
-        raise ValueError(f"{samples!r} draws cannot be averaged; ask for at least one")
 
 
 def average(at_draw: Callable[[Numeric], PyTree], samples: int) -> PyTree:
@@ -281,7 +274,7 @@ class MonteCarlo(Expectation):
     sampler: Sampler = IndependentSamples()
 
     def __post_init__(self) -> None:
-        require_draws(self.samples)
+        require_whole_field(self, "samples", problem="cannot be averaged")
         self.sampler.require(self.samples)
 
     def evaluate(
@@ -369,7 +362,7 @@ class Relaxed:
     floor: Number = 0.0
 
     def __post_init__(self) -> None:
-        require_draws(self.samples)
+        require_whole_field(self, "samples", problem="cannot be averaged")
         require(self.floor >= 0.0, f"the floor {self.floor!r} would reverse gradients; give a small number, or 0")
         require(
             self.temperature > 0.0,

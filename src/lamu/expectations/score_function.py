@@ -11,11 +11,11 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.expectations import pathwise
 from lamu.expectations.interface import ValueAndGradient
-from lamu.expectations.pathwise import inverse_fisher, require_draws, require_exponential
+from lamu.expectations.pathwise import inverse_fisher, require_exponential
 from lamu.expectations.samplers import IndependentSamples, Sampler
 from lamu.families import Gaussian, NaturalParameters
 from lamu.record import record, static
-from lamu.sizes import require
+from lamu.sizes import require, require_whole_field
 from lamu.typing import Array, Belief, Number, Numeric, Params, PyTree, RandomKey, Statistics
 
 __all__ = ["ConstantBaseline", "Control", "LeaveOneOut", "MovingAverageBaseline", "Regression", "ScoreFunction"]
@@ -128,8 +128,8 @@ class MovingAverageBaseline(Control):
     weight: Numeric = 0.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.decay, float | int) and not 0.0 <= self.decay < 1.0:
-            raise ValueError(f"the decay {self.decay!r} of a moving average is outside [0, 1); take 0.9, for instance")
+        possible = (self.decay >= 0) & (self.decay < 1)
+        require(possible, f"the decay {self.decay!r} of a moving average is outside [0, 1); take 0.9, for instance")
 
     @property
     def average(self) -> Array:
@@ -250,7 +250,7 @@ class ScoreFunction:
     departure = ""
 
     def __post_init__(self) -> None:
-        require_draws(self.samples)
+        require_whole_field(self, "samples", problem="cannot be averaged")
         self.control.require(self.samples)
         self.sampler.require(self.samples)
         fitted = not hasattr(self.control, "average") and not isinstance(self.control, ConstantBaseline)

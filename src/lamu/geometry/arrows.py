@@ -15,7 +15,7 @@ from lamu.operators import LowRank, LowRankEigen, Scalar
 from lamu.operators.interface import retracted
 from lamu.operators.kronecker import StaleFactors
 from lamu.record import record, static
-from lamu.sizes import require
+from lamu.sizes import require, require_whole_field
 from lamu.typing import Array, Belief, Number, Numeric, OperatorTree, Params, Statistics
 
 __all__ = [
@@ -405,8 +405,7 @@ class Factorwise:
     stays_positive = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.every, int) or self.every < 1:
-            raise ValueError(f"every={self.every!r} is not a number of steps; give a positive integer")
+        require_whole_field(self, "every")
 
     def move(self, precision: StaleFactors, target: OperatorTree, rate: Numeric) -> StaleFactors:
         """Returns the precision with each factor moved by the given rate towards the target's."""

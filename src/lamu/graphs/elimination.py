@@ -17,7 +17,7 @@ from lamu.graphs.joint import Row, dtype_of, own_natural
 from lamu.graphs.network import applications
 from lamu.graphs.statistics import Numbers, Series, Vectors
 from lamu.record import record, static
-from lamu.sizes import sized
+from lamu.sizes import require_whole_field, sized
 from lamu.typing import Array, Belief, Params, RandomKey, State
 
 __all__ = [
@@ -266,8 +266,7 @@ class Coordinate(Local):
     tolerance: float = 1e-4
 
     def __post_init__(self) -> None:
-        if self.sweeps < 1:
-            raise ValueError(f"sweeps={self.sweeps!r} must be at least one")
+        require_whole_field(self, "sweeps")
 
     def proposal(self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest) -> Proposal:
         """Returns the converged beliefs about all latents."""

@@ -20,7 +20,7 @@ from lamu.graphs.factor import Factor, summed
 from lamu.graphs.statistics import Observed
 from lamu.likelihoods import Likelihood, MultivariateGaussian, PerPosition
 from lamu.record import record, static
-from lamu.sizes import sized
+from lamu.sizes import require_whole_field, sized
 from lamu.supports import TwoClasses
 from lamu.typing import Array, Inputs, Params, RandomKey, Targets
 
@@ -75,8 +75,7 @@ class Quadrature:
     nodes: int = static(default=20)
 
     def __post_init__(self) -> None:
-        if self.nodes < 1:
-            raise ValueError(f"nodes={self.nodes!r} cannot be summed; ask for at least one")
+        require_whole_field(self, "nodes")
 
     def expected(self, log_density: Callable[[Array], Array], mean: Array, variance: Array) -> Array:
         """Returns the weighted sum; arguments as those of `AtMean`."""

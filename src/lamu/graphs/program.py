@@ -23,7 +23,7 @@ from lamu.graphs.statistics import Numbers, Statistics, Vectors
 from lamu.likelihoods.interface import LikelihoodOf
 from lamu.networks.interface import Network, adapted
 from lamu.record import record, static
-from lamu.sizes import sized
+from lamu.sizes import require_whole_field, sized, whole
 from lamu.typing import Array, DTypeLike, Inputs, Params, RandomKey, State
 
 __all__ = ["GraphSite", "LearnedPrior", "PriorWeights", "Program", "written"]
@@ -56,8 +56,7 @@ class LearnedPrior(Factor):
     misses: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.latents, int) or self.latents < 1:
-            raise ValueError(f"latents={self.latents!r} is not a number of latents; give a whole number from 1")
+        require_whole_field(self, "latents", problem="is not a number of latents")
 
     @abstractmethod
     def first(self, key: RandomKey, dtype: DTypeLike) -> Params:
@@ -283,7 +282,7 @@ class Program:
         """
         self._require_free(name)
         widths = (outputs,) if isinstance(outputs, int) else tuple(outputs)
-        if not widths or any(not isinstance(width, int) or width < 1 for width in widths):
+        if not widths or any((whole(width) or 0) < 1 for width in widths):
             raise ValueError(f"outputs={outputs!r} of {name!r} are not positive numbers; give for instance 784")
         site = NetworkSite(name, adapted(network), widths)
         self._networks.append(site)

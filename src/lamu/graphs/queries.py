@@ -47,6 +47,7 @@ from lamu.graphs.statistics import Categories, Chance, Observed, Probabilities, 
 from lamu.graphs.words import WordsFactor
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson
 from lamu.record import record
+from lamu.sizes import whole_number
 from lamu.typing import Array, Belief, Data, Params, RandomKey, Statistics, Targets
 
 __all__ = [
@@ -413,8 +414,7 @@ def new_rows(graph: Any, belief: Belief, n: int, samples: int, key: RandomKey) -
 
 def prior_draws(graph: Any, key: RandomKey, n: int, x: Any) -> dict[str, Any]:
     """Returns draws of all variables from their joint prior by name, `[n, ...]` and `[n, N, ...]` of rows."""
-    if n < 1:
-        raise ValueError(f"n={n!r} must be at least one")
+    n = whole_number("n", n)
     rows, dtype = graph.inputs(x), jnp.result_type(float)
     if isinstance(rows, int) and graph.columns:
         raise ValueError(f"a row has the input {graph.columns[0]!r}; give it by name, {{{graph.columns[0]!r}: ...}}")

@@ -22,6 +22,7 @@ from lamu.graphs.statistics import (
     States,
 )
 from lamu.record import record, static
+from lamu.sizes import whole_number
 from lamu.supports import Classes
 from lamu.typing import Array, Inputs
 
@@ -71,8 +72,7 @@ def GaussianChain(
     if A.ndim != 2 or A.shape[0] != A.shape[1]:
         raise ValueError(f"the transition has the shape {A.shape}; give a square matrix [d, d]")
     is_associative = associative(scan)
-    if steps < 2:
-        raise ValueError(f"steps={steps!r} must be at least two")
+    steps = whole_number("steps", steps, 2)
     if np.ndim(first_precision) > 1 or not np.all(np.asarray(first_precision) > 0):
         raise ValueError(
             f"first_precision={first_precision!r} is not a positive number; give one, small for a diffuse start"
@@ -196,8 +196,7 @@ def Markov(steps: int, initial: Any, transition: Any, scan: str = "sequential") 
         >>> graphs.Markov(50, jnp.full(3, 1 / 3), jnp.full((3, 3), 1 / 3)).shape
         (50, 3)
     """
-    if steps < 2:
-        raise ValueError(f"steps={steps!r} must be at least two")
+    steps = whole_number("steps", steps, 2)
     first = argument(initial, Probabilities, "the initial of Markov")
     then = argument(transition, Probabilities, "the transition of Markov")
     if first.shape is not None and then.shape is not None and then.shape != (*first.shape, *first.shape):

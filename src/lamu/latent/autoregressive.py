@@ -21,7 +21,7 @@ from lamu.networks.multilayer import (
     require_activation,
 )
 from lamu.record import record, static
-from lamu.sizes import sized
+from lamu.sizes import sized, whole_number
 from lamu.typing import Array, DTypeLike, Params, RandomKey, State
 
 __all__ = ["MADE", "NADE", "ancestral"]
@@ -61,8 +61,7 @@ def ancestral(model: Model, params: Params, key: RandomKey, n: int) -> Array:
             f"the likelihood is {model.likelihood.name}; an autoregressive model has one at every position, for "
             "instance PerPosition(Bernoulli(), (784,))"
         )
-    if n < 1:
-        raise ValueError(f"n={n!r} draws nothing; ask for at least one")
+    n = whole_number("n", n)
     positions = model.likelihood.positions
     count = math.prod(positions)
     weights = model.complete(params["network"])

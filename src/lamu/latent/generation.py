@@ -23,6 +23,7 @@ from lamu.graphs.reading import over_blocks
 from lamu.graphs.statistics import Categories
 from lamu.graphs.words import WordsFactor
 from lamu.latent.row_proposals import graph_of
+from lamu.sizes import whole_number
 from lamu.typing import Array, Belief, Data, RandomKey, Statistics
 
 __all__ = ["analogies", "generate", "impute", "reconstruct"]
@@ -205,8 +206,7 @@ def impute(posterior: Any, rows: Any, key: RandomKey, draws: int = 100, warmup: 
         (4, 5, 5)
     """
     graph = graph_of(posterior)
-    if draws < 1:
-        raise ValueError(f"draws={draws!r} must be at least one")
+    draws = whole_number("draws", draws)
     of_theta, of_chain = jax.random.split(key)
     statistics = expected_statistics(graph, posterior.belief, 32, of_theta)
     data = with_absent_missing(graph, statistics, graph.rows(rows)).y

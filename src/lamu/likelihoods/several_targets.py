@@ -11,6 +11,7 @@ import numpy as np
 
 from lamu.likelihoods.interface import Likelihood, LikelihoodWrapper
 from lamu.record import record, static
+from lamu.sizes import whole
 from lamu.typing import Array, Params, RandomKey, Targets
 
 __all__ = ["IndependentTargets", "PerPosition", "target_of"]
@@ -167,10 +168,10 @@ class PerPosition(LikelihoodWrapper):
     positions: tuple[int, ...] = static()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "positions", tuple(self.positions))
+        object.__setattr__(self, "positions", tuple(map(whole, self.positions)))
         if not isinstance(self.base, Likelihood):
             raise TypeError(f"the base is {self.base!r}; give one of lamu.likelihoods, for instance Categorical(10)")
-        if not self.positions or any(not isinstance(size, int) or size < 1 for size in self.positions):
+        if not self.positions or any(size is None or size < 1 for size in self.positions):
             raise ValueError(
                 f"positions={self.positions} have no targets; give the shape of one row's, for instance (28, 28)"
             )

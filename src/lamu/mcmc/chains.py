@@ -23,7 +23,7 @@ from lamu.objective.microbatching import num_chunks
 from lamu.posterior import Posterior
 from lamu.protocol import Choices, Info, Recipe, Runnable, Traits, recipes_of
 from lamu.record import record, static
-from lamu.sizes import require, whole
+from lamu.sizes import require, whole_number
 from lamu.typing import Array, Data, Number, Params, RandomKey, Rows, State
 
 __all__ = [
@@ -486,14 +486,7 @@ class Chains(Runnable):
 def require_lengths(chains: int, warmup: int, draws: int, thinning: int) -> tuple[int, ...]:
     """Returns the lengths of a run as ints; raises a ValueError for invalid ones."""
     lengths = (("chains", chains, 1), ("warmup", warmup, 0), ("draws", draws, 1), ("thinning", thinning, 1))
-    return tuple(_length(*each) for each in lengths)
-
-
-def _length(name: str, value: object, least: int) -> int:
-    number = whole(value)
-    if number is None or number < least:
-        raise ValueError(f"{name}={value!r} is not possible; give a whole number of at least {least}")
-    return number
+    return tuple(whole_number(*each) for each in lengths)
 
 
 def chains_of(

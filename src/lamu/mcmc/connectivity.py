@@ -27,7 +27,7 @@ from lamu.families import Draws, Ensemble
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.record import record, static
-from lamu.sizes import require
+from lamu.sizes import require, require_whole_field, whole_number
 from lamu.target import Target
 from lamu.typing import Array, Data, Number, Params, RandomKey, State
 
@@ -79,9 +79,8 @@ class BezierCurve:
     learning_rate: Number = 0.03
 
     def __post_init__(self) -> None:
-        for name in ("steps", "learning_rate"):
-            value = getattr(self, name)
-            require(value > 0, f"{name}={value!r} must be positive")
+        require_whole_field(self, "steps")
+        require(self.learning_rate > 0, f"learning_rate={self.learning_rate!r} must be positive")
 
     @property
     def words(self) -> str:
@@ -219,9 +218,7 @@ def barriers(
     path = StraightLine() if path is None else path
     if not isinstance(path, StraightLine | BezierCurve):
         raise TypeError(f"path={path!r} is not a path; give StraightLine() or BezierCurve()")
-    if points < 3 or draws < 2:
-        name, value, least = ("points", points, 3) if points < 3 else ("draws", draws, 2)
-        raise ValueError(f"{name}={value!r} must be at least {least}")
+    points, draws = whole_number("points", points, 3), whole_number("draws", draws, 2)
     picked = _picked(posterior, draws)
     if model is not None:
         posterior, picked = _in_the_sampled_space(posterior, picked, model)

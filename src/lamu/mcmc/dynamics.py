@@ -121,12 +121,12 @@ class Thermostat:
         return {"p": p, "zeta": zeta + step_size / self.inertia * hot}, p
 
 
-def _require_friction(friction: object) -> None:
-    if isinstance(friction, int | float) and not 0 < friction <= 1:
-        raise ValueError(
-            f"friction={friction!r}: without friction the noise of batches heats a chain without bound; give a number "
-            "above 0 and up to 1"
-        )
+def _require_friction(friction: Any) -> None:
+    require(
+        (friction > 0) & (friction <= 1),
+        f"friction={friction!r}: without friction the noise of batches heats a chain without bound; give a number "
+        "above 0 and up to 1",
+    )
 
 
 # Langevin dynamics with friction on \(\pi \propto \exp(-\ell/T) = \exp(-\kappa\,\bar\ell)\), \(\kappa = N/T\), in the

@@ -18,7 +18,7 @@ from lamu.objective.curvature.products import row_losses
 from lamu.objective.curvature.reader import squares_and_gradient
 from lamu.objective.microbatching import num_chunks
 from lamu.record import record, static
-from lamu.sizes import require
+from lamu.sizes import number, require, require_whole_field
 from lamu.typing import Array, Number, Params, State
 
 __all__ = [
@@ -107,8 +107,8 @@ class ControlVariates:
     period: int | None = static(default=10)
 
     def __post_init__(self) -> None:
-        if self.period is not None and (not isinstance(self.period, int) or self.period < 1):
-            raise ValueError(f"period={self.period!r} passes must be a whole number of at least 1")
+        if self.period is not None:
+            require_whole_field(self, "period")
 
     def init(self, position: Params) -> State:
         """Returns the start as the reference, with an empty sum."""
@@ -209,8 +209,8 @@ def noise_of(estimate: Number | Callable[..., Params] | None) -> Callable[..., P
     """Returns an estimate of the gradient's variance as an object."""
     if estimate is None:
         return NoNoise()
-    if isinstance(estimate, int | float):
-        return KnownNoise(float(estimate))
+    if (variance := number(estimate)) is not None:
+        return KnownNoise(variance)
     if callable(estimate):
         return estimate
     raise TypeError(f"noise_estimate={estimate!r} is neither a number nor an estimate; give for instance RowNoise()")

@@ -14,7 +14,7 @@ from lamu.dtype_policy import lenient
 from lamu.mcmc.chains import Chain, Chains, Kernel, LogTarget, chains_of, metropolis, require_blackjax
 from lamu.protocol import recipe
 from lamu.record import record, static
-from lamu.sizes import require
+from lamu.sizes import require, whole_number
 from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["Hamiltonian", "NoUTurn", "Phase", "hmc", "leapfrog", "nuts"]
@@ -147,8 +147,7 @@ def hmc(
         (2, 50)
     """
     require(path_length > 0, f"path_length={path_length!r} must be positive, for instance 3.14")
-    if not isinstance(most, int) or most < 1:
-        raise ValueError(f"most={most!r} must be a whole number of at least 1")
+    most = whole_number("most", most)
     return chains_of(Hamiltonian(path_length, most), chains, warmup, draws, target_acceptance, step_size, start)
 
 

@@ -14,7 +14,7 @@ from lamu.objective import Objective
 from lamu.rate import Constant, Rate, Scheduled, rate
 from lamu.rate import decay as checked_decay
 from lamu.record import record, static
-from lamu.sizes import require
+from lamu.sizes import number, require, require_whole_field
 from lamu.typing import Array, Number, Params, RandomKey, State
 
 __all__ = [
@@ -90,8 +90,8 @@ class RootMeanSquare:
     departure = "the preconditioner follows the chain"
 
     def __post_init__(self) -> None:
-        if isinstance(self.decay, int | float):
-            checked_decay(self.decay, "decay")
+        if (constant := number(self.decay)) is not None:
+            checked_decay(constant, "decay")
         require(self.damping > 0, f"damping={self.damping!r} leaves steps without a bound; give a positive number")
 
     def init(self, like: Params) -> State:
@@ -191,11 +191,11 @@ class Polynomial:
     def __post_init__(self) -> None:
         _positive(self.start, "start")
         _positive(self.offset, "offset")
-        if isinstance(self.power, int | float) and not 0.5 < self.power <= 1:
-            raise ValueError(
-                f"power={self.power!r}: the steps must sum to infinity and their squares must not; give a number above "
-                "1/2 and up to 1"
-            )
+        require(
+            (self.power > 0.5) & (self.power <= 1),
+            f"power={self.power!r}: the steps must sum to infinity and their squares must not; give a number above "
+            "1/2 and up to 1",
+        )
 
     def __call__(self, step: Number) -> Array:
         """Returns the step size at this step, the first being 0."""
@@ -248,8 +248,7 @@ class Cyclical:
 
     def __post_init__(self) -> None:
         _positive(self.peak, "peak")
-        if not isinstance(self.cycles, int) or self.cycles < 1:
-            raise ValueError(f"cycles={self.cycles!r} is not a number of cycles; give a whole number of at least 1")
+        require_whole_field(self, "cycles")
         if not 0 <= self.exploration < 1:
             raise ValueError(f"exploration={self.exploration!r} is not a share of a cycle; give a number in [0, 1)")
         require(
@@ -380,8 +379,7 @@ class CurvatureStepSize:
     def __post_init__(self) -> None:
         for name in ("bias", "noise"):
             value = getattr(self, name)
-            if isinstance(value, int | float) and not 0 < value < math.inf:
-                raise ValueError(f"{name}={value!r} must be positive")
+            require((value > 0) & (value < math.inf), f"{name}={value!r} must be positive")
 
     def init(self, key: RandomKey, position: Params) -> State:
         """Returns a random unit direction, and infinite curvature, for which a chain rests, as estimate."""

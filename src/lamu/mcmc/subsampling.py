@@ -21,6 +21,7 @@ from lamu import tree
 from lamu.mcmc.chains import Chain, Chains, Kernel, LogTarget, chains_of
 from lamu.protocol import recipe
 from lamu.record import record, static
+from lamu.sizes import require, whole_number
 from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["DelayedAcceptance", "SequentialTest", "Subsampled", "minibatch_mh"]
@@ -73,8 +74,8 @@ class SequentialTest:
     name = "sequential test, biased"
 
     def __post_init__(self) -> None:
-        if isinstance(self.error, int | float) and not 0 <= self.error < 0.5:
-            raise ValueError(f"error={self.error!r} is not a chance of a mistake; give a number from 0 to below 0.5")
+        possible = (self.error >= 0) & (self.error < 0.5)
+        require(possible, f"error={self.error!r} is not a probability of a mistake; give a number from 0 to below 0.5")
 
     def look(self, key: RandomKey, now: _Tally, added: Array, log_prior: Array, count: Array, u: Array) -> _Tally:
         """Returns the sums and the decision after adding rows; u is that of the whole transition."""
@@ -235,8 +236,7 @@ def minibatch_mh(
         >>> fit.posterior.belief.statistics["rows"].shape
         (2, 20)
     """
-    if not isinstance(rows, int) or rows < 1:
-        raise ValueError(f"rows={rows!r} must be a whole number of at least 1, better 30 or more")
+    rows = whole_number("rows", rows)
     if not hasattr(test, "look"):
         raise TypeError(f"test={test!r} is not a test; give SequentialTest() or DelayedAcceptance()")
     return chains_of(Subsampled(test, rows), chains, warmup, draws, target_acceptance, step_size, start)

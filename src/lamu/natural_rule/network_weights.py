@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.data.batch import Batch
 from lamu.density import FlatPrior
-from lamu.expectations.pathwise import require_draws
 from lamu.families import Binary, Gaussian
 from lamu.natural_rule.subject import Subject
 from lamu.objective import BatchLoss, NetworkParameters, Objective
@@ -20,6 +19,7 @@ from lamu.operators import Dense
 from lamu.priors import gaussian_belief, independent_normal
 from lamu.priors.belief import in_structure
 from lamu.record import record, static
+from lamu.sizes import require_whole_field
 from lamu.typing import Array, Belief, Number, Numeric, Params, RandomKey, State, Statistics
 
 __all__ = [
@@ -143,7 +143,7 @@ class Flips:
         return f"differences to second order beyond {self.most} weights"
 
     def __post_init__(self) -> None:
-        require_draws(self.samples)
+        require_whole_field(self, "samples", problem="cannot be averaged")
 
     def evaluate(self, key: RandomKey, belief: Belief, loss: BatchLoss) -> Evaluation:
         """Returns the mean loss, its gradient in μ and in the rest, and the network's state."""

@@ -17,6 +17,7 @@ from lamu.networks.embedded import OneHot, Tokens
 from lamu.networks.interface import NetworkWrapper, outputs, specs_by_path
 from lamu.networks.wrapper import Standardised
 from lamu.record import record, static
+from lamu.sizes import require_whole_field
 from lamu.typing import Array, DTypeLike, Params, PyTree, RandomKey, State
 
 __all__ = ["MixedPrecision", "Partitioned", "Rematerialised"]
@@ -138,9 +139,8 @@ class Rematerialised(NetworkWrapper):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        count = self.segments
-        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
-            raise ValueError(f"segments={count!r} must be a positive integer, or None for the square root")
+        if self.segments is not None:
+            require_whole_field(self, "segments", problem="is not possible, and None takes the square root")
 
     def apply(
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None

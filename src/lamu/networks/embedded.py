@@ -10,7 +10,7 @@ from lamu.networks.interface import outputs
 from lamu.networks.multilayer import floating
 from lamu.networks.wrapper import NetworkWrapper
 from lamu.record import record, static
-from lamu.sizes import sized
+from lamu.sizes import sized, whole
 from lamu.typing import Array, Params, RandomKey, State
 
 __all__ = ["Embedded", "OneHot", "Tokens"]
@@ -129,10 +129,11 @@ class Embedded(NetworkWrapper):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "levels", tuple(self.levels))
-        for count in self.levels:
-            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-                raise ValueError(f"levels={self.levels} holds {count!r}; give 0 for a number, or how many categories")
+        counts = tuple(map(whole, self.levels))
+        for given, count in zip(self.levels, counts, strict=True):
+            if count is None or count < 0:
+                raise ValueError(f"levels={self.levels} holds {given!r}; give 0 for a number, or how many categories")
+        object.__setattr__(self, "levels", counts)
         if not self.codes:
             raise ValueError(f"levels={self.levels} holds no column of categories; use the base network alone")
 

@@ -13,7 +13,7 @@ from lamu.compile_once import once_a_shape
 from lamu.dtype_policy import widened
 from lamu.networks.interface import Network, Normaliser, outputs
 from lamu.record import record, static
-from lamu.sizes import sized
+from lamu.sizes import number, sized
 from lamu.typing import Array, DTypeLike, Inputs, Numeric, Params, RandomKey, State
 
 __all__ = [
@@ -339,8 +339,10 @@ class Dropout(UnitNoise):
     rate: Numeric = static(default=0.1)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.rate, int | float) or not 0.0 <= self.rate < 1.0:
+        share = number(self.rate)
+        if share is None or not 0.0 <= share < 1.0:
             raise ValueError(f"the rate {self.rate!r} is not a share of units to drop; give a number in [0, 1)")
+        object.__setattr__(self, "rate", share)
 
     def factor(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Returns factors that are zero with probability p, and else 1/(1 − p)."""

@@ -12,7 +12,7 @@ from lamu.networks.interface import Normaliser
 from lamu.networks.multilayer import ACTIVATIONS, Normalised, dense_layer, floating, initial_weights
 from lamu.networks.normalisation import FilterResponse, NormaliserPass
 from lamu.record import record, static
-from lamu.sizes import sized
+from lamu.sizes import sized, whole
 from lamu.typing import Array, Params, RandomKey, State
 
 __all__ = ["ResNet", "WideResNet"]
@@ -29,9 +29,11 @@ class _Residual(Normalised):
 
     def __post_init__(self) -> None:
         least = 6 + self.outside
-        if not isinstance(self.depth, int) or self.depth < least or (self.depth - least) % 6:
+        depth = whole(self.depth)
+        if depth is None or depth < least or (depth - least) % 6:
             valid = ", ".join(str(least + 6 * n) for n in range(4))
             raise ValueError(f"a depth of {self.depth!r} cannot be built; give {valid} or another 6 n + {self.outside}")
+        object.__setattr__(self, "depth", depth)
         super().__post_init__()
 
     @property

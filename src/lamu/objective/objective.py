@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from lamu import tree
 from lamu.data.batch import Batch
@@ -18,7 +17,7 @@ from lamu.operators.interface import is_operator
 from lamu.priors import Prior
 from lamu.priors.interface import same_leaves
 from lamu.record import record, static
-from lamu.sizes import whole
+from lamu.sizes import number, require, require_whole_field
 from lamu.target import Target
 from lamu.typing import Array, Inputs, Number, Params, PyTree, RandomKey, State
 
@@ -70,19 +69,15 @@ class Objective:
 
     def __post_init__(self) -> None:
         if self.microbatch_size is not None:
-            size = whole(self.microbatch_size)
-            if size is None or size < 1:
-                raise ValueError(f"microbatch_size={self.microbatch_size!r} must be at least one row, a whole number")
-            object.__setattr__(self, "microbatch_size", size)
+            require_whole_field(self, "microbatch_size")
         for name in ("data_size", "temperature", "likelihood_power"):
             value = getattr(self, name)
             if isinstance(value, str):
                 raise TypeError(f"{name} is {value!r}; it must be a number")
-            if isinstance(value, int | float | np.number):
-                if not value > 0:
-                    raise ValueError(f"{name} is {value!r}; it must be positive")
+            if (constant := number(value)) is not None:
+                require(constant > 0, f"{name} is {value!r}; it must be positive")
                 # A float, since an integer would be a second dtype in every formula.
-                object.__setattr__(self, name, float(value))
+                object.__setattr__(self, name, constant)
 
     @property
     def concentration(self) -> Number:

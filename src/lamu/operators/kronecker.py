@@ -17,6 +17,7 @@ from lamu.operators.diagonal import Diagonal, Eigenbasis, Scalar
 from lamu.operators.interface import Operator, layer_shapes
 from lamu.operators.low_rank import leading_eigenpairs
 from lamu.record import record, static
+from lamu.sizes import require_whole_field
 from lamu.typing import Array, Number, OperatorTree, Params, PyTree, RandomKey
 
 __all__ = [
@@ -557,10 +558,8 @@ class KroneckerFactored:
     def __post_init__(self) -> None:
         patterns = (self.diagonal,) if isinstance(self.diagonal, str) else tuple(self.diagonal)
         object.__setattr__(self, "diagonal", patterns)
-        if self.rank is not None and (not isinstance(self.rank, int) or self.rank < 1):
-            raise ValueError(
-                f"rank={self.rank!r} keeps no eigenvector; give a positive integer, or None for all of them"
-            )
+        if self.rank is not None:
+            require_whole_field(self, "rank", problem="is not a number of eigenvectors; None keeps all of them")
 
     def __str__(self) -> str:
         return "Kronecker"

@@ -11,6 +11,7 @@ from lamu import fast_random, tree
 from lamu.operators.diagonal import Diagonal, Scaled, inverse_square_root
 from lamu.operators.interface import Operator, is_number
 from lamu.record import record, static
+from lamu.sizes import require_whole_field
 from lamu.typing import Array, Number, Params, PyTree
 
 __all__ = [
@@ -173,8 +174,7 @@ class LowRankStructure:
     by_rows = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.rank, int) or self.rank < 1:
-            raise ValueError(f"rank={self.rank!r} leaves a diagonal alone, which is vogn(); ask for at least one")
+        require_whole_field(self, "rank", problem="leaves a diagonal alone, which is vogn()")
 
     def __str__(self) -> str:
         return f"low-rank ({self.rank}) plus diagonal"

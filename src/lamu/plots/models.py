@@ -11,6 +11,7 @@ import numpy as np
 from lamu import tree
 from lamu.model import Model
 from lamu.plots.style import ACCENT, GREY, INK, LEGEND, PALE, Axes, canvas, finished, literal, panels
+from lamu.sizes import whole_number
 from lamu.supports import Classes, Support
 from lamu.typing import Inputs, RandomKey
 
@@ -149,8 +150,7 @@ def prior_functions(
         >>> len(axes.lines)
         5
     """
-    if samples < 1:
-        raise ValueError(f"samples={samples!r} must be at least one")
+    samples = whole_number("samples", samples)
     x = np.asarray(x)
     if x.ndim != 2 or not 0 <= column < x.shape[1]:
         raise ValueError(f"x has the shape {x.shape}, which has no column {column!r}; give rows of features")

@@ -30,6 +30,7 @@ from lamu.running.history import History
 from lamu.running.result import Fit
 from lamu.running.schedule import Rounds
 from lamu.running.validation import mean_and_margin, row_losses
+from lamu.sizes import number
 from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey, State
 
@@ -61,7 +62,7 @@ def require_trained(model: Target, epochs: object) -> None:
 
 def warn_seen_rows(validation: object) -> None:
     """Warns where a pretrained network is validated on a share of its training rows."""
-    if isinstance(validation, float | int):
+    if number(validation) is not None:
         logging.getLogger("lamu").warning(
             "validation=%r sets aside rows of the data, which a network that arrives trained has learned from: on its "
             "own rows it is right too often to choose a prior's scale by; give rows that it has not seen, "

@@ -17,6 +17,7 @@ from lamu.data.stream import Stream
 from lamu.objective import Objective
 from lamu.protocol import runnable
 from lamu.running.compiled_steps import algorithm_of
+from lamu.sizes import number, whole_number
 from lamu.supports import value_of
 from lamu.target import Target
 from lamu.typing import Array, Data, PyTree, RandomKey, State
@@ -48,7 +49,7 @@ def bytes_in_memory(data: Data, validation: object) -> int:
     if not isinstance(named, Mapping):
         return 0
     parts = {name: part for name, part in named.items() if isinstance(part, np.ndarray)}
-    require_room(parts, copies=2 if isinstance(validation, float | int) else 1)
+    require_room(parts, copies=2 if number(validation) is not None else 1)
     return require_room(parts)
 
 
@@ -61,9 +62,9 @@ def split_validation(rows: object, validation: object, model: Target, seed: int)
     """Returns the training rows and the validation rows."""
     if validation is None:
         return rows, None
-    if not isinstance(validation, float | int):
+    if (share := number(validation)) is None:
         return rows, _counted(model.rows(validation))
-    if not 0.0 < validation < 1.0:
+    if not 0.0 < share < 1.0:
         raise ValueError(
             f"validation={validation!r} is no share of the rows; give one between 0 and 1, for instance 0.1, or other "
             "rows, (x, y)"
@@ -75,11 +76,11 @@ def split_validation(rows: object, validation: object, model: Target, seed: int)
     y = np.asarray(value_of(rows.y)) if model.has_classes else np.zeros(rows.count)
     rare = not model.has_classes or np.unique(y, return_counts=True)[1].min() < 2
     try:
-        kept, held_out = split(y, float(validation), seed, stratify=not rare)
+        kept, held_out = split(y, share, seed, stratify=not rare)
     except ValueError:
         if rare:
             raise
-        kept, held_out = split(y, float(validation), seed)  # too few rows for all classes in both parts
+        kept, held_out = split(y, share, seed)  # too few rows for all classes in both parts
     return rows.take(kept), _counted(rows.take(held_out))
 
 
@@ -168,9 +169,8 @@ class Best:
     # to stop; None for never.
 
     def __init__(self, stop: int | Callable[[Mapping[str, object]], bool] | None) -> None:
-        if isinstance(stop, int) and stop < 1:
-            raise ValueError(f"stop={stop!r} would end the run at once; give a number of epochs of at least 1")
-        self._stop = stop
+        limited = stop is not None and not callable(stop)
+        self._stop = whole_number("stop", stop, problem="is not a number of epochs") if limited else stop
         self.state: State = None
         self.nll = float("inf")
         self.passes = 0.0

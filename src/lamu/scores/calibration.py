@@ -23,6 +23,7 @@ from lamu.scores.proper_scores import (
     surprise,
     target,
 )
+from lamu.sizes import whole_number
 from lamu.typing import Prediction, Targets
 
 __all__ = [
@@ -191,8 +192,7 @@ def gap_of_bins(confidence: np.ndarray, right: np.ndarray, bins: int, weight: np
 
 def _groups(confidence: np.ndarray, bins: int, weight: np.ndarray) -> np.ndarray:
     """Returns the bin of each row, of equal mass."""
-    if bins < 1:
-        raise ValueError(f"ece cannot sort rows into {bins} bins; give at least one")
+    bins = whole_number("bins", bins)
     order = np.argsort(confidence, kind="stable")
     below = np.concatenate([[0.0], np.cumsum(weight[order])])
     # Equal confidences have the lowest rank of them.
@@ -252,8 +252,7 @@ def reliability(pred: Prediction, y: Targets, bins: int = 10) -> Reliability:
         >>> reliability(pred, np.array([0, 0])).count.tolist()
         [2]
     """
-    if bins < 1:
-        raise ValueError(f"reliability cannot sort rows into {bins} bins; give at least one")
+    bins = whole_number("bins", bins)
     if np.ndim(pred.mean) == 1:
         labels = target("reliability", pred, y, has_classes=True)
         said, happened = np.asarray(pred.mean, float), np.asarray(labels, float)

@@ -20,7 +20,7 @@ from lamu.posterior import Posterior
 from lamu.predictives.lazy import room_for
 from lamu.predictives.sampled import require_room
 from lamu.scores.calibration import Estimate
-from lamu.sizes import several
+from lamu.sizes import whole_number
 from lamu.typing import Array, Belief, Data, Params, RandomKey
 
 if TYPE_CHECKING:
@@ -85,9 +85,8 @@ def annealed_importance(
         >>> abs(found.value + 2.86) < 4 * found.error  # log N(1; 0, 1.25) twice
         True
     """
-    for name, value, least in (("temperatures", temperatures, 2), ("chains", chains, 2), ("steps", steps, 1)):
-        if value < least:
-            raise ValueError(f"{name}={value!r} must be at least {least}")
+    temperatures, chains = whole_number("temperatures", temperatures, 2), whole_number("chains", chains, 2)
+    steps = whole_number("steps", steps)
     ends = jax.nn.sigmoid(jnp.linspace(-4.0, 4.0, temperatures))
     betas = (ends - ends[0]) / (ends[-1] - ends[0])
     # One program for all rows where joint and belief are pytrees; else they are constants of the program.
@@ -262,7 +261,7 @@ def mean_bound(posterior: Posterior, rows: Data, samples: int = 16, key: RandomK
         True
     """
     graph = _graph(posterior).at_values()
-    samples = several(samples)
+    samples = whole_number("samples", samples, problem="cannot be averaged")
     batch = graph.rows(rows).full()
     of_theta, of_rows = jax.random.split(jax.random.clone(posterior.key) if key is None else key)
     theta = finite_draws(posterior.belief.draws(of_theta, samples))

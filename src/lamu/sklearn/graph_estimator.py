@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, check_non_negative
 from lamu.algorithms import vmp
 from lamu.graphs import Graph, models
 from lamu.loop import fit
+from lamu.sizes import whole_number
 from lamu.sklearn.estimator import PosteriorEstimator, RandomState
 from lamu.typing import Inputs, Number, Targets
 
@@ -302,8 +303,7 @@ class GaussianMixture(StandardisedEstimator):
             Rows `[n_samples, columns]`, and their components `[n_samples]`, in the order of the components.
         """
         check_is_fitted(self)
-        if not isinstance(n_samples, int) or n_samples < 1:
-            raise ValueError(f"n_samples={n_samples!r} makes no row; give a whole number of at least 1")
+        n_samples = whole_number("n_samples", n_samples, problem="makes no row")
         random = check_random_state(self.random_state)
         weights = np.asarray(self.weights_, float)
         component = np.sort(random.choice(len(weights), n_samples, p=weights / weights.sum()))

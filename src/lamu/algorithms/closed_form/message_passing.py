@@ -28,6 +28,7 @@ from lamu.predictives.graph import GraphRule
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import PolynomialDecay, RateLike, rate
 from lamu.record import record, static
+from lamu.sizes import require_whole_field, whole_number
 from lamu.typing import Array, Belief, Data, Params, PyTree, RandomKey, Statistics, Trace
 
 __all__ = [
@@ -95,8 +96,7 @@ class CoordinateAscent(Runnable):
     def __post_init__(self) -> None:
         if not self.tolerance >= 0:
             raise ValueError(f"tolerance={self.tolerance!r} is negative; give the rise of the bound to stop at, or 0")
-        if self.restarts < 1:
-            raise ValueError(f"restarts={self.restarts!r} must be at least one")
+        require_whole_field(self, "restarts")
 
     @property
     def traits(self) -> Traits:
@@ -628,8 +628,7 @@ def cvi(learning_rate: RateLike | None = None, pairs: int = 8) -> NaturalRule:
         >>> round(float(posterior.mean["network"]["p"]), 3)
         0.667
     """
-    if pairs < 1:
-        raise ValueError(f"pairs={pairs!r} cannot be averaged; ask for at least one")
+    pairs = whole_number("pairs", pairs, problem="cannot be averaged")
     from lamu.natural_rule.program_parameters import (
         ProgramMessages,  # NumPyro is imported where a program is used
         ProgramParameters,

@@ -22,6 +22,7 @@ from lamu.priors.interface import restricted
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Annealed, Rate, RateLike, rate
 from lamu.record import record, static
+from lamu.sizes import number, whole_number
 from lamu.typing import Array, Belief, Data, Number, Numeric, Params, PyTree, RandomKey, State, Trace
 
 __all__ = [
@@ -324,11 +325,10 @@ def bayes_by_backprop(
         "scale_transform", scale_transform, SoftplusTransform(), PositiveTransform, "ExpTransform()"
     )
     estimator.require(base_distribution)
-    if not isinstance(init_scale, int | float) or not init_scale > 0:
+    if not (number(init_scale) or 0.0) > 0:
         raise ValueError(f"init_scale={init_scale!r} is not a scale of a belief; give a positive number")
     name = type(divergence).__name__
-    if not isinstance(samples, int) or samples < divergence.least:
-        raise ValueError(f"samples={samples!r} cannot estimate {name}(); ask for at least {divergence.least}")
+    samples = whole_number("samples", samples, divergence.least, f"cannot estimate {name}()")
     if not isinstance(divergence, ReverseKL) and not estimator.joint:
         raise ValueError(
             f"{name}() weighs draws of all weights, and {type(estimator).__name__}() gives every row its own; use the "

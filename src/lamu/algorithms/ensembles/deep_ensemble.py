@@ -23,6 +23,7 @@ from lamu.priors import Belief, independent_normal
 from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, recipe, require_part, runnable
 from lamu.rate import Annealed
 from lamu.record import record, static
+from lamu.sizes import require_whole_field, whole_number
 from lamu.typing import Array, Data, Numeric, PyTree, RandomKey, State, Targets, Trace
 
 __all__ = ["Anchors", "Bootstrap", "DeepEnsemble", "Diversity", "Seeds", "deep_ensemble", "pooled"]
@@ -89,6 +90,9 @@ class Bootstrap(Diversity):
 
     departure = "rows resampled for each member"
 
+    def __post_init__(self) -> None:
+        require_whole_field(self, "seed", 0)
+
     def batch(self, member: Numeric, batch: Batch) -> Batch:
         """Returns the batch with each row's weight times its count in the member's resample."""
         own = _mixed(jnp.asarray(member).astype(jnp.uint32) + _mixed(jnp.uint32(self.seed % 2**32) + jnp.uint32(1)))
@@ -123,6 +127,9 @@ class Anchors(Diversity):
     seed: int = static(default=0)
 
     departure = "a prior of its own for each member"
+
+    def __post_init__(self) -> None:
+        require_whole_field(self, "seed", 0)
 
     def objective(self, member: Numeric, objective: Objective, batch: Batch) -> Objective:
         """Returns the objective whose prior is centred at the member's sample.
@@ -334,8 +341,7 @@ def deep_ensemble(
         from lamu.algorithms.optimisers import adam
 
         base = adam(Annealed(1e-2))
-    if not isinstance(members, int) or members < 1:
-        raise ValueError(f"members={members!r} must be a whole number of at least 1")
+    members = whole_number("members", members)
     if require_part(base, "base").traits.batching != "mini" or base.traits.length is not None:
         raise ValueError(
             f"{type(base).__name__} uses all the data at once, so that its members would be equal; run it alone"

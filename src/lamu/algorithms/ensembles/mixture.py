@@ -14,6 +14,7 @@ from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, Choices, Traits, recipe
 from lamu.record import record, static
+from lamu.sizes import require_whole_field, whole_number
 from lamu.typing import Array, Belief, Data, Params, PyTree, RandomKey, State, Trace
 
 __all__ = ["EqualWeights", "EvidenceWeights", "Mixed", "mixture"]
@@ -62,8 +63,7 @@ class EvidenceWeights:
     departure = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.samples, int) or self.samples < 1:
-            raise ValueError(f"{self.samples!r} draws cannot be averaged; ask for at least one")
+        require_whole_field(self, "samples", problem="cannot be averaged")
 
     def logits(self, key: RandomKey, posteriors: list[Posterior], objective: Objective, data: Data) -> Array:
         """Returns every component's evidence or bound, in nats."""
@@ -192,8 +192,7 @@ def mixture(
         from lamu.algorithms.variational.online_newton import ivon
 
         base = ivon()
-    if not isinstance(components, int) or components < 1:
-        raise ValueError(f"components={components!r} must be a whole number of at least 1")
+    components = whole_number("components", components)
     # deep_ensemble checks and makes the runs.
     ensemble = deep_ensemble(base, components)
     return Mixed(base=ensemble.base, members=components, weights=weights)

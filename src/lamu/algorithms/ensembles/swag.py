@@ -18,6 +18,7 @@ from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, recipe, require_part, runnable
 from lamu.rate import Annealed, WarmRestarts
 from lamu.record import record, static
+from lamu.sizes import require, require_whole_field
 from lamu.typing import Array, Data, Number, Numeric, Params, RandomKey, State, Trace
 
 __all__ = [
@@ -75,10 +76,9 @@ class LastPart:
     clock: Annealed | WarmRestarts = Annealed(1.0)
 
     def __post_init__(self) -> None:
-        if isinstance(self.share, int | float) and not 0.0 < self.share <= 1.0:
-            raise ValueError(f"share={self.share!r} is not a part of a run; give a number in (0, 1]")
-        if not isinstance(self.iterates, int) or self.iterates < 2:
-            raise ValueError(f"iterates={self.iterates!r} have no covariance; ask for at least two")
+        possible = (self.share > 0) & (self.share <= 1)
+        require(possible, f"share={self.share!r} is not a part of a run; give a number in (0, 1]")
+        require_whole_field(self, "iterates", 2, "have no covariance")
 
     def check(self) -> None:
         """Raises a ValueError if the length of the run is unknown."""
@@ -131,10 +131,8 @@ class EverySteps:
     first: int = static(default=0)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.period, int) or self.period < 1:
-            raise ValueError(f"a period of {self.period!r} steps is none; give a whole number of at least 1")
-        if not isinstance(self.first, int) or self.first < 0:
-            raise ValueError(f"first={self.first!r} is not the number of a step; the first step is 0")
+        require_whole_field(self, "period")
+        require_whole_field(self, "first", 0, "is not the number of a step")
 
     def check(self) -> None:
         """Does nothing: the length of the run is not needed."""
@@ -246,8 +244,7 @@ class LowRankDeviations:
     rank: int = static(default=20)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.rank, int) or self.rank < 2:
-            raise ValueError(f"rank={self.rank!r} deviations have no covariance; ask for at least two")
+        require_whole_field(self, "rank", 2, "deviations have no covariance")
 
     @property
     def words(self) -> str:

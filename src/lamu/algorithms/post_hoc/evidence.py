@@ -31,6 +31,7 @@ from lamu.operators import Dense, StructureLike
 from lamu.posterior import Posterior
 from lamu.priors import LayerwiseNormal, gaussian_belief
 from lamu.record import record
+from lamu.sizes import number
 from lamu.typing import Array, Data, Number, Numeric, Params, PyTree, RandomKey
 
 __all__ = ["Evidence", "evidence", "scales_by_evidence", "tuned"]
@@ -88,7 +89,7 @@ class Evidence:
     ) -> Array:
         """Returns the log evidence in nats."""
         for name, value in (("precision", precision), ("noise", noise), ("temperature", temperature)):
-            if isinstance(value, int | float) and not 0 < value < math.inf:
+            if (given := number(value)) is not None and not 0 < given < math.inf:
                 raise ValueError(f"{name}={value!r} is not positive and finite; give a positive number")
         if noise is not None and not self.learns_noise:
             raise TypeError("the noise of this likelihood is not learned; use Gaussian() without a scale")

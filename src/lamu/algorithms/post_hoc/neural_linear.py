@@ -25,6 +25,7 @@ from lamu.predictives.gaussian import StudentRule, head_features, head_size, req
 from lamu.priors import independent_normal
 from lamu.protocol import Algorithm, Choices, Traits, Wrapper, recipe
 from lamu.record import record
+from lamu.sizes import require
 from lamu.typing import Array, Belief, Data, Number, OperatorTree, Params, RandomKey, State, Trace
 
 __all__ = ["NeuralLinear", "absorb", "neural_linear"]
@@ -140,9 +141,8 @@ def neural_linear(optimizer: Algorithm | None = None, prior_rows: Number = 1.0) 
         >>> float(posterior.predict(x).freedom[0])  # one row more than there are
         443.0
     """
-    if isinstance(prior_rows, int | float) and not prior_rows > 0:
-        raise ValueError(f"prior_rows={prior_rows!r} rows make no prior of the noise; give a positive number")
-    return NeuralLinear(mode_finder(optimizer), prior_rows if not isinstance(prior_rows, int) else float(prior_rows))
+    require(prior_rows > 0, f"prior_rows={prior_rows!r} rows make no prior of the noise; give a positive number")
+    return NeuralLinear(mode_finder(optimizer), prior_rows * 1.0)
 
 
 def absorb(

@@ -29,6 +29,7 @@ from lamu.posterior import Posterior
 from lamu.priors import LayerwiseNormal, LearnedNormal, Normal
 from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, recipe
 from lamu.record import record, static
+from lamu.sizes import require, whole_number
 from lamu.typing import Array, Data, Number, Params, RandomKey, State, Trace
 
 __all__ = ["OnlineLaplace", "OnlineState", "online_laplace"]
@@ -326,15 +327,10 @@ def online_laplace(
             "Kronecker factors hold one scale of the prior a layer, and scales=ScalePerWeight() asks for one a weight; "
             "give structure=Diagonal, or scales=ScalePerLayer()"
         )
-    for name, value, least in (
-        ("burn_in", burn_in, 0),
-        ("evidence_update_period", evidence_update_period, 1),
-        ("updates", updates, 1),
-    ):
-        if isinstance(value, int | float) and not value >= least:
-            raise ValueError(f"{name}={value!r} must be at least {least}")
-    if isinstance(rate, int | float) and not rate > 0:
-        raise ValueError(f"rate={rate!r} must be positive")
+    for name, value, least in (("burn_in", burn_in, 0), ("evidence_update_period", evidence_update_period, 1)):
+        require(value >= least, f"{name}={value!r} must be at least {least}")
+    updates = whole_number("updates", updates)
+    require(rate > 0, f"rate={rate!r} must be positive")
     return OnlineLaplace(
         mode_finder(optimizer),
         scales,

@@ -20,6 +20,7 @@ from lamu.operators import Diagonal
 from lamu.posterior import Posterior
 from lamu.priors import Belief, Independent, LearnedNormal, Prior, independent_normal
 from lamu.record import record, static
+from lamu.sizes import require_whole_field
 from lamu.target import Target
 from lamu.typing import Array, Data, Params, RandomKey, State
 
@@ -237,8 +238,7 @@ class LargestVariance(WeightsChoice):
     count: int = static()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.count, int) or self.count < 1:
-            raise ValueError(f"LargestVariance({self.count!r}) chooses no weight; give 1 or more")
+        require_whole_field(self, "count", problem="chooses no weight")
 
     @property
     def words(self) -> str:

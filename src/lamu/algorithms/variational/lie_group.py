@@ -17,6 +17,7 @@ from lamu.posterior import Posterior
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Annealed, Rate, RateLike, decay, rate
 from lamu.record import record, static
+from lamu.sizes import require_whole_field
 from lamu.typing import Data, Numeric, Params, PyTree, RandomKey, State, Trace
 from lamu.update_rules import NoMomentum, PlainAverage
 
@@ -44,8 +45,7 @@ class LieGroup(Runnable):
     samples: int = static(default=1)  # number of samples a step
 
     def __post_init__(self) -> None:
-        if not isinstance(self.samples, int) or self.samples < 1:
-            raise ValueError(f"samples={self.samples!r} cannot be averaged; ask for at least one")
+        require_whole_field(self, "samples", problem="cannot be averaged")
 
     @property
     def traits(self) -> Traits:

@@ -13,6 +13,7 @@ from lamu.operators.kronecker import KroneckerFactored
 from lamu.protocol import recipe
 from lamu.rate import Annealed, PolynomialAverage, Rate, RateLike, averaging, decay, rate
 from lamu.rule import Rule
+from lamu.sizes import whole_number
 from lamu.update_rules import ByFanIn, Clipped, Inverse, MovingAverage
 
 __all__ = ["noisy_kfac", "slang"]
@@ -91,7 +92,7 @@ def slang(
     return Rule(
         structure=structure,
         expectation=MonteCarlo(samples),
-        curvature=LowRankGradients(rank if directions is None else directions),
+        curvature=LowRankGradients(rank if directions is None else whole_number("directions", directions)),
         geometry=Compressed(),
         learning_rate=rate(learning_rate),
         precision_rate=averaging(b2, "b2"),
@@ -179,11 +180,11 @@ def noisy_kfac(
         structure=KroneckerFactored(diagonal, rank),
         expectation=MonteCarlo(samples),
         curvature=SampledGaussNewton(),
-        geometry=Factorwise(inverse_update_period),
+        geometry=Factorwise(whole_number("inverse_update_period", inverse_update_period)),
         learning_rate=rate(learning_rate),
         precision_rate=averaging(b2, "b2"),
         momentum=MovingAverage(decay(b1, "b1")),
         metric=metric if max_step is None else Clipped(metric, max_step),
         hess_init=hess_init,
-        curvature_update_period=factor_update_period,
+        curvature_update_period=whole_number("factor_update_period", factor_update_period),
     )

@@ -28,6 +28,7 @@ from lamu.operators import AnyStructure, Diagonal, LowRank
 from lamu.operators.interface import is_operator
 from lamu.operators.kronecker import KroneckerBlocks, KroneckerFactored, by_factors
 from lamu.record import record, static
+from lamu.sizes import require_whole_field
 from lamu.typing import Array, Inputs, OperatorTree, Params, PyTree, RandomKey, Targets
 
 __all__ = ["AtOutputs", "GaussNewton", "LowRankGradients", "OverData", "SampledGaussNewton", "SquaredGradients"]
@@ -404,8 +405,7 @@ class LowRankGradients(Curvature):
     rank: int = static()  # k; at most the number of rows is used
 
     def __post_init__(self) -> None:
-        if not isinstance(self.rank, int) or self.rank < 1:
-            raise ValueError(f"LowRankGradients(rank={self.rank!r}) has no direction; ask for a rank of at least one")
+        require_whole_field(self, "rank")
 
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: AnyStructure, key: RandomKey | None
