@@ -13,8 +13,7 @@ from jax.scipy.special import gammaln
 from lamu.dtype_policy import full_products
 from lamu.networks.multilayer import ACTIVATIONS, require_activation
 from lamu.record import record, static
-from lamu.sizes import require_whole_field
-from lamu.supports import require_positive
+from lamu.sizes import require_positive, require_whole_field
 from lamu.typing import Array, Inputs, Number, RandomKey
 
 __all__ = ["NNGP", "GaussianRegression", "StableProcess"]

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jax.scipy.special import betainc, digamma, gammaln, xlogy
 
 from lamu import tree
 from lamu.families import Beta, Dirichlet, Gamma, Gaussian, NormalGamma, NormalWishart
 from lamu.likelihoods.interface import Distribution, Likelihood
 from lamu.record import record, static
+from lamu.sizes import require_positive
 from lamu.supports import Classes, Counts, PositiveReal, Real, TwoClasses
 from lamu.typing import Array, Belief, Number, Params, Statistics, Targets
 
@@ -233,8 +233,7 @@ class NormalMean(Observation):
     family: ClassVar[type] = Gaussian
 
     def __post_init__(self) -> None:
-        if not isinstance(self.scale, Tracer) and not 0.0 < self.scale < float("inf"):
-            raise ValueError(f"the scale {self.scale} is not positive and finite; it is a standard deviation")
+        require_positive("scale", self.scale, "it is a standard deviation")
 
     def log_density(self, statistics: Statistics, y: Array) -> Array:
         """Returns the quadratic in y with E[θ] and E[θ²] as coefficients."""

@@ -12,7 +12,16 @@ from typing import Any, TypeVar
 import numpy as np
 from jax.core import Tracer
 
-__all__ = ["number", "require", "require_whole_field", "sized", "whole", "whole_number"]
+__all__ = [
+    "number",
+    "require",
+    "require_positive",
+    "require_share",
+    "require_whole_field",
+    "sized",
+    "whole",
+    "whole_number",
+]
 
 _Of = TypeVar("_Of", bound=Any)
 _SEVERAL = ("tuple[int, ...]", "tuple[int, int]")
@@ -27,6 +36,17 @@ def require(condition: Any, message: str) -> None:
 def number(value: Any) -> float | None:
     """Returns a real number, of Python or NumPy, as a float; None for anything else, and for truth values."""
     return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
+
+
+def require_positive(name: str, value: Any, advice: str) -> None:
+    """Raises a ValueError unless numbers are positive and finite; None and traced ones pass."""
+    if value is not None and not isinstance(value, Tracer) and not np.all(np.greater(value, 0) & np.isfinite(value)):
+        raise ValueError(f"the {name} {value} is not positive and finite; {advice}")
+
+
+def require_share(name: str, value: Any, advice: str) -> None:
+    """Raises a ValueError unless a number is strictly between zero and one; a traced one passes."""
+    require((value > 0) & (value < 1), f"the {name} {value} is not between 0 and 1; {advice}")
 
 
 def whole(value: Any) -> int | None:

@@ -13,10 +13,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from lamu.record import record, static
-from lamu.typing import Array, Number, Rows, Targets
+from lamu.typing import Array, Rows, Targets
 
 __all__ = [
     "Circle",
@@ -550,17 +549,3 @@ def value_of(y: Targets) -> Targets:
         ([3.0], [1.0])
     """
     return y["value"] if isinstance(y, Mapping) and "value" in y else y
-
-
-def require_positive(name: str, value: Number | np.ndarray | None, advice: str) -> None:
-    """Raises a ValueError unless a number is positive and finite; None and traced values pass."""
-    if value is None or isinstance(value, Tracer):
-        return
-    if not 0.0 < value < math.inf:
-        raise ValueError(f"the {name} {value} is not positive and finite; {advice}")
-
-
-def require_share(name: str, value: Number | np.ndarray, advice: str) -> None:
-    """Raises a ValueError unless a number is strictly between zero and one; traced values pass."""
-    if not isinstance(value, Tracer) and not 0.0 < value < 1.0:
-        raise ValueError(f"the {name} {value} is not between 0 and 1; {advice}")

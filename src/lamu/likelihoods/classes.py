@@ -16,8 +16,8 @@ from jax.nn import log_softmax, softmax
 from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.links import Logit, ProbabilityLink, Tanh, require_probability_link
 from lamu.record import record, static
-from lamu.sizes import whole
-from lamu.supports import Classes, OrderedClasses, Rankings, Signs, TwoClasses, require_positive
+from lamu.sizes import require_positive, whole
+from lamu.supports import Classes, OrderedClasses, Rankings, Signs, TwoClasses
 from lamu.typing import Array, DTypeLike, Number, Params, RandomKey, Targets
 
 __all__ = ["Bernoulli", "Categorical", "Ordinal", "PlackettLuce"]

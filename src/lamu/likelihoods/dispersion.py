@@ -13,7 +13,7 @@ from jax.scipy.special import gammaln
 from lamu.likelihoods.interface import Likelihood, LikelihoodWrapper
 from lamu.likelihoods.several_targets import IndependentTargets
 from lamu.record import record
-from lamu.supports import require_positive
+from lamu.sizes import require_positive
 from lamu.typing import Array, DTypeLike, Number, Params, RandomKey, Targets
 
 __all__ = [

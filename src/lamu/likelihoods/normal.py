@@ -17,6 +17,7 @@ from lamu.likelihoods.dispersion import DispersionPrior, LearnedScale, LogNormal
 from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.several_targets import IndependentTargets, target_of
 from lamu.record import record
+from lamu.sizes import require_positive
 from lamu.supports import Real
 from lamu.typing import Array, Number, Params, RandomKey, Targets
 
@@ -164,8 +165,7 @@ class HeteroscedasticGaussian(NormalNoise):
     factor: Any = 1.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.factor, Tracer) and not np.all(np.isfinite(self.factor) & np.greater(self.factor, 0)):
-            raise ValueError(f"the factor {self.factor} is not positive and finite; give 1 for those of f")
+        require_positive("factor", self.factor, "give 1 for those of f")
 
     def targets_shape(self, f: Array) -> tuple[int, ...]:
         return f.shape[0], f.shape[1] // 2

@@ -7,14 +7,14 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jax.scipy.special import betainc, betaln, digamma, i0e, i1e
 
 from lamu.dtype_policy import lenient
 from lamu.families.special import log1mexp, log_prob_of_student, log_tails_of_student
 from lamu.likelihoods.dispersion import Dispersed, DispersionPrior, LearnedScale, LogNormalDispersion
 from lamu.record import record
-from lamu.supports import Circle, Real, require_positive, require_share
+from lamu.sizes import require, require_positive, require_share
+from lamu.supports import Circle, Real
 from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["Quantile", "StudentT", "VonMises"]
@@ -47,8 +47,7 @@ class StudentT(LearnedScale):
 
     def __post_init__(self) -> None:
         require_positive("degrees of freedom", self.df, "give a number above 2")
-        if not isinstance(self.df, Tracer) and self.df <= 2:
-            raise ValueError(f"with {self.df} degrees of freedom the variance is infinite; give more than 2")
+        require(self.df > 2, f"with {self.df} degrees of freedom the variance is infinite; give more than 2")
         super().__post_init__()
 
     def guess(self, y: Array) -> Array:

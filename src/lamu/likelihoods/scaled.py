@@ -11,6 +11,7 @@ from jax.core import Tracer
 
 from lamu.likelihoods.interface import Likelihood, LikelihoodWrapper
 from lamu.record import record
+from lamu.sizes import require_positive
 from lamu.typing import Array, DTypeLike, Params, PyTree, RandomKey, Targets
 
 __all__ = ["Scaled"]
@@ -59,8 +60,7 @@ class Scaled(LikelihoodWrapper):
                 f"Scaled takes a likelihood of all real numbers, and {self.base.name} takes {self.base.support.values};"
                 " use it as it is"
             )
-        if not isinstance(self.scale, Tracer) and not np.all(np.isfinite(self.scale) & np.greater(self.scale, 0)):
-            raise ValueError(f"the scale {self.scale} is not positive and finite; give 1 where targets do not vary")
+        require_positive("scale", self.scale, "give 1 where targets do not vary")
         if not isinstance(self.shift, Tracer) and not np.all(np.isfinite(self.shift)):
             raise ValueError(f"the shift {self.shift} is not finite; compute it from finite targets")
 

@@ -16,6 +16,7 @@ from jax.core import Tracer
 from lamu import memory
 from lamu.bisection import Ends, search
 from lamu.compile_once import require_key
+from lamu.sizes import require
 from lamu.supports import Support
 from lamu.typing import Array, Number, RandomKey, Rows, Targets
 
@@ -322,8 +323,7 @@ def jackknife(deviations: Any) -> float:
 def _probability(level: Any) -> Any:
     if np.ndim(level):
         raise TypeError(f"{level!r} is not a number; ask for one probability at a time")
-    if not isinstance(level, Tracer) and not 0 < level < 1:
-        raise ValueError(f"{level!r} is not a probability strictly between 0 and 1; for 90 % write 0.9")
+    require((level > 0) & (level < 1), f"{level!r} is not a probability strictly between 0 and 1; for 90 % write 0.9")
     return level
 
 

@@ -15,7 +15,7 @@ from lamu.families import Gaussian
 from lamu.operators import BlockDiagonal, Kronecker, Operator, Scalar
 from lamu.priors.interface import IndependentLeaves
 from lamu.record import record
-from lamu.supports import require_positive
+from lamu.sizes import require_positive
 from lamu.typing import Array, Number, Params, RandomKey, Rows
 
 __all__ = ["CorrelatedNormal", "FilterGroups", "MatrixNormal"]

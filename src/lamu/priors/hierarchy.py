@@ -16,7 +16,7 @@ from lamu.networks.wrapper import NetworkWrapper
 from lamu.priors.interface import IndependentLeaves, Prior
 from lamu.priors.normal import Normal
 from lamu.record import record, static
-from lamu.supports import require_positive
+from lamu.sizes import require_positive
 from lamu.typing import Array, DTypeLike, Number, Params, RandomKey, State
 
 __all__ = [

@@ -16,7 +16,7 @@ from lamu.families import Binary
 from lamu.families.special import log_prob_of_student
 from lamu.priors.interface import IndependentLeaves, by_patterns, keep_patterns
 from lamu.record import record, static
-from lamu.supports import require_positive, require_share
+from lamu.sizes import require_positive, require_share
 from lamu.typing import Array, DTypeLike, Number, Numeric, Params, RandomKey
 
 __all__ = [

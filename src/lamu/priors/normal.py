@@ -8,7 +8,6 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from lamu import tree
 from lamu.families import Gaussian
@@ -16,7 +15,7 @@ from lamu.operators import Diagonal
 from lamu.priors.independent import Independent
 from lamu.priors.interface import IndependentLeaves
 from lamu.record import record
-from lamu.supports import require_positive
+from lamu.sizes import require_positive
 from lamu.typing import Array, DTypeLike, Number, Params, PyTree, RandomKey
 
 __all__ = ["Gates", "LayerwiseNormal", "LearnedNormal", "Normal"]
@@ -98,11 +97,8 @@ class LayerwiseNormal(NormalLeaves):
 
     def __post_init__(self) -> None:
         for path, scale in zip(tree.paths(self.scale), jax.tree.leaves(self.scale), strict=True):
-            if not isinstance(scale, Tracer) and not np.all(np.greater(scale, 0) & np.isfinite(scale)):
-                raise ValueError(
-                    f"the prior scale {scale}{f' of {path!r}' if path else ''} is not positive and finite; it is a "
-                    "standard deviation"
-                )
+            advice = f"give a positive number{f' for {path!r}' if path else ''}"
+            require_positive("prior scale", scale, advice)
 
     @classmethod
     def over(cls, params: Params, scale: Number | Array = 1.0, loc: Number = 0.0) -> LayerwiseNormal:

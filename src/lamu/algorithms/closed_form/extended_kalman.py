@@ -26,6 +26,7 @@ from lamu.priors import gaussian_belief
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.record import record
 from lamu.rule import gaussian_step
+from lamu.sizes import require
 from lamu.typing import Array, Data, Number, Numeric, Params, RandomKey, State, Trace
 
 __all__ = [
@@ -57,8 +58,8 @@ class ExtendedKalman(Runnable):
     drift: Number = 0.0  # the variance added to every weight per row
 
     def __post_init__(self) -> None:
-        if not isinstance(self.drift, Tracer) and not 0 <= self.drift < math.inf:
-            raise ValueError(f"drift={self.drift!r} is not a variance; give zero, or a small positive number a row")
+        possible = (self.drift >= 0) & (self.drift < math.inf)
+        require(possible, f"drift={self.drift!r} is not a variance; give zero, or a small positive number a row")
 
     @property
     def traits(self) -> Traits:
