@@ -229,9 +229,7 @@ def _foreign(constraint: Any) -> Any:
     from numpyro.distributions import constraints
 
     kind = type(constraint)
-    if getattr(constraints, kind.__name__, None) is not kind or any(
-        isinstance(leaf, Tracer) for leaf in jax.tree.leaves(constraint)
-    ):
+    if getattr(constraints, kind.__name__, None) is not kind or tree.has_tracers(constraint):
         return _Foreign(constraint)
     values, (names, more) = constraint.tree_flatten()
     pairs = (*zip(names, values, strict=True), *sorted(more.items()))

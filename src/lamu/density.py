@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from lamu import tree
 from lamu.constraints import Constraints
@@ -203,7 +202,7 @@ def _require_finite(log_density: object, start: Params) -> None:
     if not named or any(jnp.size(value) != 1 for value in named.values()):
         shapes = {path: jnp.shape(value) for path, value in named.items()}
         raise TypeError(f"log_density returns {shapes or 'nothing'} at init; it must return one number, or named ones")
-    if any(isinstance(value, Tracer) for value in named.values()):
+    if tree.has_tracers(named):
         return
     numbers = {path: float(np.asarray(value).reshape(())) for path, value in named.items()}
     bad = {path: value for path, value in numbers.items() if not math.isfinite(value)}

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 from jax.sharding import PartitionSpec
 
@@ -32,6 +33,7 @@ __all__ = [
     "dimension",
     "dot",
     "each",
+    "has_tracers",
     "keys_like",
     "map_with_path",
     "matches",
@@ -216,6 +218,18 @@ def ravel(a: Params) -> tuple[Array, Callable[[Array], Params]]:
         [1.0, 2.0]
     """
     return ravel_pytree(a)
+
+
+def has_tracers(params: PyTree) -> bool:
+    """Returns whether a leaf is traced, and so has no value to check.
+
+    Examples:
+        >>> import jax
+        >>> from lamu import tree
+        >>> tree.has_tracers({"w": 1.0}), bool(jax.jit(tree.has_tracers)({"w": 1.0}))
+        (False, True)
+    """
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(params))
 
 
 def keys_like(key: RandomKey, a: PyTree) -> PyTree:

@@ -10,9 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
-from lamu import memory
+from lamu import memory, tree
 from lamu.data.arrays import Arrays, Incomplete
 from lamu.data.stream import Stream
 from lamu.data.wording import nearest
@@ -105,7 +104,7 @@ def over_blocks(function: Callable[[Any, Array], Any], data: Data, axis: int = 0
     # `most`: rows at a time; 4,096 where None.
     leaves = jax.tree.leaves(data)
     count, number_of = leaves[0].shape[0], lambda first: jax.device_put(np.int32(first))
-    if any(isinstance(leaf, Tracer) for leaf in leaves):
+    if tree.has_tracers(leaves):
         return function(data, number_of(0))
     most = block(count, most or _MOST)
     kind = lambda leaf: jax.dtypes.canonicalize_dtype(leaf.dtype)

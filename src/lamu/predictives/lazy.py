@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from lamu import memory
+from lamu import memory, tree
 from lamu.compile_once import once_a_shape
 from lamu.convergence import is_sound
 from lamu.predictives import padding
@@ -73,7 +73,7 @@ def in_memory_chunks(
 def room_for(function: Callable[..., object], parts: tuple[object, ...], x: tuple[object, ...]) -> int:
     """Returns the number of rows at once that fit in memory for `function(*parts, *x)`, at least one."""
     count = _count(x)
-    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((parts, x))):
+    if tree.has_tracers((parts, x)):
         return count
     most = min(count, padding.MOST)
     taken = _taken(function, parts, _row_shapes(x, most))

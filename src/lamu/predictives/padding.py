@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer, eval_context
+from jax.core import eval_context
 
-from lamu import memory
+from lamu import memory, tree
 from lamu.compile_once import is_traced
 from lamu.predictives.interface import Predictive
 from lamu.row_blocks import block, filled, is_spread, joined_blocks, ladder, padded_blocks
@@ -201,7 +201,7 @@ def with_padded_programs(pred: Any) -> Any:
     fields = _ROW_FIELDS[type(pred)]
     arrays = {name: getattr(pred, name) for name in fields}
     leaves = jax.tree.leaves(arrays)
-    if is_traced() or any(isinstance(leaf, Tracer) or is_spread(leaf) for leaf in leaves):
+    if is_traced() or tree.has_tracers(leaves) or any(map(is_spread, leaves)):
         return pred
     axis, first = next((fields[name], leaf) for name in fields for leaf in jax.tree.leaves(arrays[name]))
     count = first.shape[axis]
@@ -286,7 +286,7 @@ def _of_targets(plain: Callable[..., PyTree], name: str, axis: int) -> Callable[
     @functools.wraps(plain)
     def answer(self: Predictive, y: PyTree) -> PyTree:
         rows = _rows_behind(self)
-        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(y)):
+        if tree.has_tracers(y):
             return plain(self, y)
         has_gaps = "observed" in _ROW_FIELDS.get(type(self), {})  # rows of a graph may lack values
         if not (is_traced() or has_gaps):
@@ -348,7 +348,7 @@ def _of_numbers(plain: Callable[..., PyTree], name: str) -> Callable[..., PyTree
     @functools.wraps(plain)
     def answer(self: Predictive, *numbers: object) -> PyTree:
         rows = _rows_behind(self)
-        if rows is None or any(isinstance(number, Tracer) for number in numbers):
+        if rows is None or tree.has_tracers(numbers):
             return plain(self, *numbers)
         return rows.ask(name, numbers, 0)
 

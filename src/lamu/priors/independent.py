@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 from jax.scipy.special import gammaln, logit
 
 from lamu import tree
@@ -454,7 +453,7 @@ def ScaleMixture(weight: Number = 0.5, wide: Number = 1.0, narrow: Number = 0.05
         >>> ScaleMixture(weight=0.5, wide=2.0, narrow=0.5)
         SpikeAndSlab(scale=2.0, loc=0.0, patterns=None, share=0.5, spike=0.25)
     """
-    if not any(isinstance(value, Tracer) for value in (weight, wide, narrow)):
+    if not tree.has_tracers((weight, wide, narrow)):
         if not 0.0 < weight < 1.0:
             raise ValueError(f"weight={weight!r} leaves one component alone; give a share between 0 and 1")
         if not 0.0 < narrow < wide < math.inf:

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from lamu import tree
 from lamu.networks.interface import adapted, outputs
@@ -60,7 +59,7 @@ class Jeffreys(Prior):
 
     def check(self, params: Params) -> None:
         """Raises a ValueError where the information is singular, unless the parameters are traced."""
-        if self.frozen is not None or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(params)):
+        if self.frozen is not None or tree.has_tracers(params):
             return
         if np.linalg.matrix_rank(np.asarray(self.information(params))) < tree.dimension(params):
             raise ValueError(

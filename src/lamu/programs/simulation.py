@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr
 from jax.interpreters import partial_eval
 from jax.scipy.special import logsumexp
 from numpyro import handlers
 from numpyro.distributions import ImproperUniform, Unit
 
+from lamu import tree
 from lamu.data.wording import nearest
 from lamu.dtype_policy import lenient
 from lamu.programs.density import (
@@ -75,9 +75,7 @@ class MomentsOfLaw:
 
 def _has_array_aux(structure: Any) -> bool:
     own = structure.node_data()
-    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(own and own[1])) or any(
-        map(_has_array_aux, structure.children())
-    )
+    return tree.has_tracers(own and own[1]) or any(map(_has_array_aux, structure.children()))
 
 
 class _SampleObserved:
