@@ -116,7 +116,7 @@ KEY, COINS_BELIEF, RATE = jax.random.key(0), Bernoulli(jnp.zeros(20)), Gamma(2.0
         (lambda: Relaxed(0.0), "temperature 0.0 of a relaxation is not positive"),
         (lambda: MovingAverageBaseline(1.0), r"decay 1.0 of a moving average is outside \[0, 1\)"),
         (lambda: Regression(0.0), "ridge 0.0 of a regression is not positive"),
-        (lambda: GaussHermite(0), "at least one node a dimension, not 0"),
+        (lambda: GaussHermite(0), "points=0 is not possible"),
         (lambda: GaussHermite().gradient(KEY, Gaussian(jnp.zeros(3), Scalar(1.0)), jnp.sum), "two dimensions, not 3"),
         (lambda: Enumeration().gradient(KEY, COINS_BELIEF, jnp.sum), "1.04858e[+]06 points is too large"),
         (

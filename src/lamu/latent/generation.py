@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from functools import partial
 from typing import Any
 
@@ -23,7 +22,7 @@ from lamu.graphs.reading import over_blocks
 from lamu.graphs.statistics import Categories
 from lamu.graphs.words import WordsFactor
 from lamu.latent.row_proposals import graph_of
-from lamu.sizes import whole_number
+from lamu.sizes import whole, whole_number
 from lamu.typing import Array, Belief, Data, RandomKey, Statistics
 
 __all__ = ["analogies", "generate", "impute", "reconstruct"]
@@ -133,12 +132,9 @@ def generate(posterior: Any, n: int, key: RandomKey) -> dict[str, Array]:
         ((3, 5), (3, 2))
     """
     graph = graph_of(posterior)
-    try:
-        n = operator.index(n)
-    except TypeError:
-        raise TypeError(f"n={n!r} is not a number of rows; call generate(posterior, n, key)") from None
-    if n < 1:
-        raise ValueError(f"n={n!r} draws nothing; ask for at least one row")
+    if whole(n) is None:
+        raise TypeError(f"n={n!r} is not a number of rows; call generate(posterior, n, key)")
+    n = whole_number("n", n)
     if graph.columns:
         raise TypeError(f"a row has the input {graph.columns[0]!r}, which no model draws; use predict(rows)")
     words = [site.name for site in graph.in_rows if isinstance(site.factor, WordsFactor)]

@@ -224,8 +224,7 @@ def row_log_prob(posterior: Posterior, rows: Data, samples: int = 128, key: Rand
     from lamu.latent.row_proposals import row_log_probs  # imported here, as the other scores need no graphs
 
     graph = _graph(posterior)
-    if samples < 2:
-        raise ValueError(f"samples={samples!r} have no standard error; ask for at least 2")
+    samples = whole_number("samples", samples, 2, "have no standard error")
     key = jax.random.clone(posterior.key) if key is None else key
     return row_log_probs(graph, posterior.belief, graph.rows(rows).full(), samples, key)
 
@@ -382,8 +381,7 @@ def elbo(posterior: Posterior, data: Data, samples: int = 64, key: RandomKey | N
         >>> abs(found.value - float(posterior.evidence)) < 0.1
         True
     """
-    if samples < 2:
-        raise ValueError(f"samples={samples!r} have no standard error; ask for at least 2")
+    samples = whole_number("samples", samples, 2, "have no standard error")
     belief = posterior.belief.factors["network"] if isinstance(posterior.belief, Product) else posterior.belief
     if not hasattr(belief, "log_prob") or getattr(belief, "kind", None) in ("degenerate", "draws"):
         raise TypeError(
