@@ -104,7 +104,9 @@ def test_the_sentence_quotes_the_value_and_names_the_fix() -> None:
 @pytest.mark.parametrize("samples", [2.5, 0, -1, True, "3", None, float("nan")])
 def test_a_number_of_samples_is_a_whole_number_from_one(samples):
     """A share was taken in silence by predictions that need no draws."""
-    with pytest.raises(ValueError, match=re.escape(f"samples={samples!r} cannot be averaged; give a whole number of at least 1")):
+    with pytest.raises(
+        ValueError, match=re.escape(f"samples={samples!r} cannot be averaged; give a whole number of at least 1")
+    ):
         several(samples)
 
 
