@@ -14,7 +14,7 @@ import pytest
 from lamu import graphs, latent, likelihoods, networks
 from lamu.graphs import models as graph_models
 from lamu.latent import models as latent_models
-from lamu.sizes import several, sized
+from lamu.sizes import sized, whole_number
 from tests.for_each import for_each
 
 # What is no size of a user's choice: columns as they were learned, and what has a rule of its own.
@@ -104,12 +104,10 @@ def test_the_sentence_quotes_the_value_and_names_the_fix() -> None:
 @pytest.mark.parametrize("samples", [2.5, 0, -1, True, "3", None, float("nan")])
 def test_a_number_of_samples_is_a_whole_number_from_one(samples):
     """A share was taken in silence by predictions that need no draws."""
-    with pytest.raises(
-        ValueError, match=re.escape(f"samples={samples!r} cannot be averaged; give a whole number of at least 1")
-    ):
-        several(samples)
+    with pytest.raises(ValueError, match=re.escape(f"samples={samples!r} cannot be averaged; give a whole")):
+        whole_number("samples", samples, problem="cannot be averaged")
 
 
 @pytest.mark.parametrize("samples", [2, np.int64(2), jnp.int32(2)])
 def test_a_number_of_samples_may_be_one_of_numpy(samples):
-    assert type(several(samples)) is int
+    assert type(whole_number("samples", samples, problem="cannot be averaged")) is int
