@@ -212,7 +212,7 @@ def compare_likelihoods(
     """
     if not 2 <= folds <= len(x):
         raise ValueError(f"folds={folds!r} cannot be made of {len(x)} rows; give a number from 2 to the rows")
-    models = {_name(each): linear_model(x, y, each, weight=weight) for each in candidates}
+    models = {_name(each): linear_model(x, y, each, weight=weight, offset=offset) for each in candidates}
     any_discrete = any(model.likelihood.support.discrete for model in models.values())
     parts = folds_of(np.arange(len(x)), folds, seed, stratify=False)
     rows = {"x": x, "y": y, "weight": weight, "offset": offset}

@@ -53,7 +53,9 @@ __all__ = [
     "fit_folds",
     "folds_for",
     "folds_of",
+    "in_units",
     "num_fits",
+    "unit_about",
 ]
 
 # Defaults for the training of members. None of these was tuned.
@@ -284,7 +286,9 @@ def _at_constant(model: Model, rows: Arrays) -> Model:
     few, all_rows = rows.example(min(rows.count, _FEW)), rows.example(rows.count)
     params, state = compiled_once()(lambda seed, batch: model.init(jax.random.key(seed), batch))(np.uint32(0), few)
     outputs = compiled_once()(lambda params: model.outputs(params, state, few.x)[0])
-    before = np.asarray(outputs(params))
+    before, level, unit = np.asarray(outputs(params)), 0.0, 1.0
+    if isinstance(model.network, Standardised):
+        level, unit = model.network.constants
     shift = np.arange(1.0, before.shape[-1] + 1)
 
     def moved(which: str) -> Params:
@@ -294,14 +298,13 @@ def _at_constant(model: Model, rows: Arrays) -> Model:
     is_bias = lambda path, leaf: (
         leaf.shape in ((), shift.shape)
         and leaf.size == shift.size
-        and np.allclose(outputs(moved(path)) - before, shift, atol=1e-3)
+        and np.allclose(np.asarray(outputs(moved(path)) - before) / unit, shift, atol=1e-3)
     )
     biases = [path for path, leaf in tree.by_path(params["network"]).items() if is_bias(path, leaf)]
     if not biases:
         return model
     intercept, dispersions = constant_of(model.likelihood, replace(all_rows, x=None))
-    if isinstance(model.network, Standardised) and model.network.level is not None:
-        intercept = intercept - np.asarray(model.network.level)
+    intercept = (intercept - level) / unit
     # Stopped early, a linear model is then between the constant and its optimum, and not near random slopes.
     fresh = np.zeros_like if model.network.linear else lambda leaf: None
     first = lambda path, leaf: intercept.reshape(leaf.shape) if path == biases[-1] else fresh(leaf)
@@ -312,8 +315,9 @@ def _at_constant(model: Model, rows: Arrays) -> Model:
 def centred(model: Model, data: Data) -> Model:
     """Returns a standardised model whose outputs are deviations from the best constant ones.
 
-    A prior about zero is then one about that constant. A model whose target is standardised is so already, and is
-    returned as it is.
+    A prior about zero is then one about that constant, and one of scale one allows for steps of about one in the log of
+    the mean under every link of a positive mean (`Likelihood.output_units`). A model whose target is standardised is so
+    already, and is returned as it is.
 
     Args:
         model: a model of `Model.standardised`.
@@ -331,32 +335,69 @@ def centred(model: Model, data: Data) -> Model:
         return model
     rows, network = model.rows(data), cast("Standardised", model.network)
     intercept, _ = constant_of(model.likelihood, replace(rows.example(rows.count), x=None))
-    return replace(model, network=replace(network, level=intercept))
+    return replace(model, network=replace(network, level=intercept, unit=unit_about(model.likelihood, intercept)))
+
+
+def unit_about(likelihood: Likelihood, level: np.ndarray) -> np.ndarray | None:
+    """Returns the units of outputs about a level, None where all are one."""
+    unit = np.asarray(likelihood.output_units(jnp.asarray(level)))
+    return None if (unit == 1).all() else unit
+
+
+def in_units(model: Model, data: Data) -> Model:
+    """Returns the model of `centred` under a link whose outputs have a unit, and any other model as it is.
+
+    Args:
+        model: a model of `Model.standardised`.
+        data: its training rows.
+
+    Examples:
+        >>> import lamu, numpy as np
+        >>> from lamu.folds import in_units
+        >>> x, y = np.arange(4.0)[:, None], np.array([399, 400, 401, 400])
+        >>> roots = lamu.likelihoods.Poisson(lamu.likelihoods.links.SquareRoot())
+        >>> model = lamu.Model(lamu.networks.Linear(), roots).standardised(x, y)
+        >>> network = in_units(model, (x, y)).network
+        >>> network.level.round().tolist(), network.unit.round().tolist()
+        ([20.0], [10.0])
+    """
+    if model.support.affine:
+        return model
+    zeros = np.zeros(model.likelihood.outputs(model.rows(data).y))
+    return model if unit_about(model.likelihood, zeros) is None else centred(model, data)
 
 
 def constant_of(likelihood: Likelihood, batch: Batch) -> tuple[np.ndarray, Params]:
     """Returns the maximum-likelihood outputs, equal for all rows, and dispersions."""
-    # \[ \max_{f, \phi} \; \sum_i \log p(y_i \mid f, \phi) + \log p(\phi) - \tfrac12 (f / 10)^2 \]
+    # \[ \max_{z, \phi} \; \sum_i \log p(y_i \mid f, \phi) + \log p(\phi) - \tfrac12 (z / 10)^2, \qquad f = f_0 + u z \]
     from scipy.optimize import minimize
 
-    like = np.zeros(likelihood.outputs(batch.y), batch.mask.dtype), jax.tree.map(np.asarray, likelihood.init(batch.y))
+    zeros = np.zeros(likelihood.outputs(batch.y), batch.mask.dtype)
+    values = jnp.asarray(value_of(batch.y)).astype(zeros.dtype)
+    start = likelihood.output_start(batch.total(values) / batch.total(jnp.ones_like(values)), jnp.asarray(zeros))
+    unit = likelihood.output_units(start)
+    like = zeros, jax.tree.map(np.asarray, likelihood.init(batch.y))
     leaves, structure = jax.tree.flatten(like)
     first = np.concatenate([leaf.ravel() for leaf in leaves])
 
     def at(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        value, slope = _loss(flat.astype(first.dtype), like, likelihood, batch)
+        value, slope = _loss(flat.astype(first.dtype), like, (start, unit), likelihood, batch)
         return float(value), np.asarray(slope, float)
 
     optimum: Any = minimize(at, first.astype(float), jac=True, method="L-BFGS-B", options={"maxiter": 50})
     flat = optimum.x if np.isfinite(optimum.x).all() else first
     parts = np.split(flat.astype(first.dtype), np.cumsum([leaf.size for leaf in leaves])[:-1])
-    return structure.unflatten([part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)])
+    found = structure.unflatten([part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)])
+    return np.asarray(start + unit * found[0]), found[1]
 
 
 @compiled_lightly()
 @jax.value_and_grad
-def _loss(flat: Array, like: tuple[Array, Params], likelihood: Likelihood, batch: Batch) -> Array:
-    intercept, dispersions = ravel_pytree(like)[1](flat)
+def _loss(
+    flat: Array, like: tuple[Array, Params], place: tuple[Array, Array], likelihood: Likelihood, batch: Batch
+) -> Array:
+    steps, dispersions = ravel_pytree(like)[1](flat)
+    intercept = place[0] + place[1] * steps
     f = with_offset(jnp.broadcast_to(intercept[None], (batch.mask.shape[0], intercept.shape[0])), batch.offset)
     total = batch.total(likelihood.log_prob(dispersions, f, batch.y)) + likelihood.log_prior(dispersions)
-    return (jnp.sum((intercept / 10) ** 2) / 2 - total) / batch.count
+    return (jnp.sum((steps / 10) ** 2) / 2 - total) / batch.count

@@ -19,6 +19,7 @@ from lamu.algorithms.post_hoc.laplace import laplace
 from lamu.data.arrays import warn_of_scale
 from lamu.data.naming import by_name, column_names
 from lamu.data.wording import nearest
+from lamu.folds import in_units
 from lamu.likelihoods import Gaussian, Likelihood, Ordinal, Scaled
 from lamu.likelihoods.table import LIKELIHOODS, OTHER_NAMES
 from lamu.loop import fit
@@ -52,6 +53,7 @@ def regression(
 
     Columns are standardised, and so is a real-valued target; predictions are in the units of the data. The default
     prior is then weak: \(w_j \sim N(0, 2.5^2)\) and \(b \sim N(0, 10^2)\), the scales of Gelman et al. (2008). For a
+    Under a reciprocal or square root link both are about the constant model, in steps of about one in log μ. For a
     Gaussian with unknown noise it is \(w_j \sim N(0, s^2)\) with one s for all columns and \(b \sim N(0, 1000^2)\).
     There \(\log s\) and \(\log \sigma\) are uniform, s from \(0.03 / \sqrt D\) to 10 and σ from \(10^{-4}\) to
     \(10^3\), so that intervals hold their level from two rows on, whatever the number of columns.
@@ -100,7 +102,7 @@ def regression(
     """
     x = _numbers(x)
     beside = {name: part for name, part in (("weight", weight), ("offset", offset)) if part is not None}
-    model = linear_model(x, y, likelihood, prior, weight)
+    model = linear_model(x, y, likelihood, prior, **beside)
     if algorithm is None and _learns_noise(model, y):
         rows = np.asarray(by_name(x, model.columns))
         read = {"x": x if rows.shape[1] else np.zeros((len(rows), 1)), "y": y, **beside}
@@ -119,7 +121,12 @@ def regression(
 
 
 def linear_model(
-    x: Inputs, y: Targets, likelihood: str | Likelihood, prior: Any = None, weight: object = None
+    x: Inputs,
+    y: Targets,
+    likelihood: str | Likelihood,
+    prior: Any = None,
+    weight: object = None,
+    offset: object = None,
 ) -> Model:
     """Returns the model of one layer, its columns standardised, under the prior of `regression`.
 
@@ -129,6 +136,7 @@ def linear_model(
         likelihood: a name or a likelihood.
         prior: of the weights; None for the default.
         weight: the weight of each row in the standardisation of columns; ones where None.
+        offset: as for `regression`.
 
     Raises:
         ValueError: for an unknown name.
@@ -141,15 +149,15 @@ def linear_model(
     """
     kind = _named(likelihood, y) if isinstance(likelihood, str) else likelihood
     bias = not isinstance(kind, Ordinal)  # whose cut-points are the intercepts
-    if prior is None:
-        prior = Normal({"*bias": _INTERCEPT, "*": _SLOPES} if bias else _SLOPES)
-    model = Model(Linear(bias=bias), kind, prior).standardised(x, y, weight)
+    default = Normal({"*bias": _INTERCEPT, "*": _SLOPES} if bias else _SLOPES)
+    model = Model(Linear(bias=bias), kind, default if prior is None else prior).standardised(x, y, weight)
     if np.shape(x)[1:] == (0,) and not _learns_noise(model, y):
         raise ValueError(
             f"x has no column, which only a Gaussian of unknown noise may do without, and here is {kind.name}; give "
             "one of zeros, np.zeros((len(y), 1))"
         )
-    return model
+    rows = {"x": x, "y": y, "weight": weight, "offset": offset}
+    return in_units(model, {name: part for name, part in rows.items() if part is not None}) if prior is None else model
 
 
 def _named(name: str, y: Targets) -> Likelihood:

@@ -267,6 +267,13 @@ class ZeroInflated(LikelihoodWrapper):
         """Returns the base's, and that of the log odds."""
         return (*self.base.output_scales(1), "log odds")
 
+    def output_start(self, mean: Array, f: Array) -> Array:
+        return f.at[..., :1].set(self.base.output_start(mean, f[..., :1]))
+
+    def output_units(self, f: Array) -> Array:
+        """Returns the base's, and one for the log odds."""
+        return jnp.ones_like(f).at[..., :1].set(self.base.output_units(f[..., :1]))
+
     def log_prob(self, params: Params, f: Array, y: Array) -> Array:
         counted = log_sigmoid(-f[:, 1]) + self.base.log_prob(params, f[:, :1], y)
         zero = jnp.reshape(y, f.shape[:1]) == 0

@@ -144,6 +144,33 @@ class Likelihood:
             return ("logits",) * width
         return ("log odds" if self.logits else getattr(getattr(self, "link", None), "scale", "means"),) * width
 
+    def output_start(self, mean: Array, f: Array) -> Array:
+        """Returns outputs from which the best constant ones are searched; by default those of the link, else f.
+
+        Args:
+            mean: the mean of the targets, in the shape of one.
+            f: outputs, `[..., outputs]`.
+        """
+        start = getattr(getattr(self, "link", None), "start", None)
+        return f if start is None else jnp.broadcast_to(start(mean, f), f.shape)
+
+    def output_units(self, f: Array) -> Array:
+        """Returns the step of each output about f, `[..., outputs]`, that a prior of scale one takes for one.
+
+        By default that of the link: one, except under a link where a step of one is not about one in the log mean.
+        """
+        unit = getattr(getattr(self, "link", None), "unit", None)
+        return jnp.ones_like(f) if unit is None else unit(f)
+
+    def least_output(self) -> float:
+        """The output at and below which the mean ends, far from any target; by default that of the link, or none."""
+        return getattr(getattr(self, "link", None), "least", -math.inf)
+
+    def displaced(self, f: Array, step: Array) -> Array:
+        """Returns outputs a step of a normal belief away from its mean f; by default by the link, else f + step."""
+        displaced = getattr(getattr(self, "link", None), "displaced", jnp.add)
+        return displaced(f, step)
+
     def mean(self, params: Params, f: Array) -> Array:
         """Returns E[y | f] in the target's shape; for classes the probabilities `[batch, classes]`."""
         distribution = self.distribution(params, f)
@@ -503,6 +530,8 @@ class LikelihoodWrapper(Likelihood):
     logits, takes_trials = _of_base("logits"), _of_base("takes_trials")
 
     outputs, output_scales, check, init = map(_by_base, ("outputs", "output_scales", "check", "init"))
+    output_start, output_units = _by_base("output_start"), _by_base("output_units")
+    displaced, least_output = _by_base("displaced"), _by_base("least_output")
     log_prior, sample_prior = _by_base("log_prior"), _by_base("sample_prior")
     dispersion_information, scale_noise = _by_base("dispersion_information"), _by_base("scale_noise")
 

@@ -22,6 +22,7 @@ density and a gradient towards the range: exponentials above \(e^{30}\), and f b
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 
 import jax
@@ -65,6 +66,7 @@ class Link(ABC):
     """
 
     scale = "means"  # what f is called, as in `Likelihood.output_scales`
+    least = -math.inf  # the f at and below which the mean ends, far from any target
 
     @abstractmethod
     def forward(self, mean: Array) -> Array:
@@ -73,6 +75,19 @@ class Link(ABC):
     @abstractmethod
     def inverse(self, f: Array) -> Array:
         """Returns μ = g⁻¹(f)."""
+
+    def start(self, mean: Array, f: Array) -> Array:
+        """Returns the output at which a search for the best constant one starts: f, where any will do."""
+        del mean
+        return f
+
+    def unit(self, f: Array) -> Array:
+        """Returns the step from f that priors take for one; one, except where that is not about one in log μ."""
+        return jnp.ones_like(f)
+
+    def displaced(self, f: Array, step: Array) -> Array:
+        """Returns the output one step of a normal belief away from its mean f."""
+        return f + step
 
 
 @record
@@ -164,24 +179,39 @@ class Reciprocal(PositiveLink):
         [2.0, 0.25]
     """
 
+    least = 1e-6
+
     def forward(self, mean: Array) -> Array:
         """Returns 1/μ."""
         return 1.0 / mean
 
     def inverse(self, f: Array) -> Array:
         """Returns 1/f."""
-        return 1.0 / jnp.maximum(f, 1e-6)
+        return 1.0 / self.reciprocal(f)
 
     def log_mean(self, f: Array) -> Array:
         """Returns −log f."""
-        return -_logarithm(f, 1e-6)
+        return -_logarithm(f, self.least)
 
     def reciprocal(self, f: Array) -> Array:
-        return jnp.maximum(f, 1e-6)
+        return jnp.maximum(f, self.least)
 
     def log_slope(self, f: Array) -> Array:
         """Returns −1/f."""
-        return -1.0 / jnp.maximum(f, 1e-6)
+        return -1.0 / self.reciprocal(f)
+
+    def start(self, mean: Array, f: Array) -> Array:
+        return self.forward(mean)
+
+    def unit(self, f: Array) -> Array:
+        """Returns f, a step of one in log μ."""
+        return self.reciprocal(f)
+
+    def displaced(self, f: Array, step: Array) -> Array:
+        """Returns f times the exponential of step / f, with the belief's deviation in log μ: below zero no μ exists."""
+        inside = f > self.least
+        some = jnp.where(inside, f, 1.0)
+        return jnp.where(inside, some * jnp.exp(jnp.clip(step / some, -_LARGEST, _LARGEST)), f + step)
 
 
 @record
@@ -214,6 +244,13 @@ class SquareRoot(PositiveLink):
     def log_slope(self, f: Array) -> Array:
         """Returns 2/f."""
         return 2.0 / jnp.maximum(f, 1e-4)
+
+    def start(self, mean: Array, f: Array) -> Array:
+        return self.forward(mean)
+
+    def unit(self, f: Array) -> Array:
+        """Returns f/2, a step of one in log μ, or for means below one ½, the deviation of the root of a count."""
+        return jnp.maximum(f, 1.0) / 2.0
 
     def weight(self, f: Array) -> Array:
         """Returns 4, also where f is zero."""

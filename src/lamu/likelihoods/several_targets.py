@@ -205,6 +205,10 @@ class PerPosition(LikelihoodWrapper):
     def output_scales(self, width: int) -> tuple[str, ...]:
         return self.base.output_scales(width // self.n_positions) * self.n_positions
 
+    def output_start(self, mean: Array, f: Array) -> Array:
+        """Returns the base's at each position."""
+        return self.base.output_start(jnp.reshape(mean, (-1, 1)), f.reshape(self.n_positions, -1)).reshape(f.shape)
+
     def init(self, y: Targets) -> Params:
         """Returns the base's initial dispersions, from the targets at all positions."""
         return self.base.init(jnp.reshape(jnp.asarray(y), (-1,)))

@@ -128,13 +128,16 @@ class Augmented(_Changed):
 
 @record
 class Standardised(NetworkWrapper):
-    r"""The network \(x \mapsto f((x - \mathrm{shift}) / \mathrm{scale}) + \mathrm{level}\), with constants of the data.
+    r"""The network \(x \mapsto \mathrm{level} + \mathrm{unit} \cdot f((x - \mathrm{shift}) / \mathrm{scale})\).
+
+    The four are constants of the data, never parameters.
 
     Attributes:
         base: f.
-        shift: subtracted from the inputs, shape of one input. A constant, never a parameter.
-        scale: divides them, shape of one input. A constant, never a parameter.
-        level: added to the outputs, shape of one row's outputs; None for nothing. A constant, never a parameter.
+        shift: subtracted from the inputs, shape of one input.
+        scale: divides them, shape of one input.
+        level: added to the outputs, shape of one row's outputs; None for nothing.
+        unit: multiplies the outputs of f, in that shape; None for one.
 
     Examples:
         >>> import jax, jax.numpy as jnp
@@ -148,6 +151,7 @@ class Standardised(NetworkWrapper):
     shift: Rows
     scale: Rows
     level: Rows | None = field(default=None, metadata={"added": True})
+    unit: Rows | None = field(default=None, metadata={"added": True})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -156,6 +160,11 @@ class Standardised(NetworkWrapper):
                 continue
             if not (np.isfinite(value).all() and (name == "shift" or np.all(value))):
                 raise ValueError(f"the {name} {value} is not finite, or zero; give 1 where inputs do not vary")
+
+    @property
+    def constants(self) -> tuple[Rows | float, Rows | float]:
+        """The level and the unit, zero and one where there are none."""
+        return 0.0 if self.level is None else self.level, 1.0 if self.unit is None else self.unit
 
     def inputs(self, x: Array) -> Array:
         if x.shape[1:] != jnp.shape(self.shift):
@@ -169,9 +178,10 @@ class Standardised(NetworkWrapper):
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, State]:
         f, state = super().apply(params, state, x, key, train, mask)
-        if self.level is None:
-            return f, state
-        return f + jax.lax.stop_gradient(jnp.asarray(self.level, f.dtype))[None], state
+        for part, combine in ((self.unit, jnp.multiply), (self.level, jnp.add)):
+            if part is not None:
+                f = combine(f, jax.lax.stop_gradient(jnp.asarray(part, f.dtype))[None])
+        return f, state
 
 
 @record

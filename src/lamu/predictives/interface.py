@@ -61,6 +61,9 @@ class Predictive(ABC):
     def epistemic(self) -> Array:
         """The uncertainty about the parameters: mutual information (nats) or variance of the mean."""
 
+    def warn(self) -> None:  # noqa: B027  (a default)
+        """Warns of rows whose prediction means nothing; by default there are none."""
+
     @abstractmethod
     def log_prob(self, y: Targets) -> Array:
         """Returns the log of the averaged predictive density of each target in nats, shape `[N]`."""

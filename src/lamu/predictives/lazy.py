@@ -127,10 +127,13 @@ def predictive(prepared: Prepared | padding.Opened, x: Rows, offset: Rows | None
     ready = padding.preparation(deferrable) if ready is None else ready
     answer = None if ready is None else padding.padded(ready, x, offset)
     if isinstance(answer, Predictive):
+        answer.warn()
         return answer
     row = answer or max(_bytes(deferrable, x, offset, 2) - _bytes(deferrable, x, offset, 1), 1)
     if row * x.shape[0] <= memory.budget():
-        return deferrable.at(x, offset)
+        answer = deferrable.at(x, offset)
+        answer.warn()
+        return answer
     return Deferred(deferrable, x, offset, rows=max(1, min(memory.budget() // row, padding.MOST)))
 
 

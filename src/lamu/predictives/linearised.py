@@ -201,7 +201,7 @@ class _TangentsGivenDispersions(OfTangents):
 
     def at(self, x: Rows, offset: Rows | None) -> Predictive:
         def points(of: TangentOutputs) -> tuple[Array, Array, Params]:
-            f, log_weights = _points(of.key, of.samples, *of.normal(x, offset), _NODES_EACH)
+            f, log_weights = _points(of.model.likelihood, of.key, of.samples, *of.normal(x, offset), _NODES_EACH)
             return f, log_weights, _repeated(of.dispersion, len(f))
 
         f, log_weights, dispersion = jax.vmap(points)(self.of)
@@ -255,12 +255,12 @@ def _averaged(
         centre, total = closed
         noise = likelihood.variance(dispersion, mean)
         return GaussianPredictive(centre.reshape(noise.shape), total, noise)
-    f, log_weights = _points(key, samples, mean, spread)
+    f, log_weights = _points(likelihood, key, samples, mean, spread)
     return MixturePredictive(likelihood, _repeated(dispersion, len(f)), f, log_weights, drawn=width > 1)
 
 
 def _points(
-    key: RandomKey, samples: int, mean: Array, spread: Array, nodes_of_one: int = _NODES
+    likelihood: Likelihood, key: RandomKey, samples: int, mean: Array, spread: Array, nodes_of_one: int = _NODES
 ) -> tuple[Array, Array]:
     """Returns outputs that stand for normal ones, `[S, N, K]`, and the logarithms of their weights."""
     width = mean.shape[1]
@@ -275,7 +275,7 @@ def _points(
         deviation = jnp.sqrt(spread)[None] * noise[:, None, :]
     else:
         deviation = jnp.einsum("nkl,sl->snk", _root(spread), noise)
-    return mean[None] + deviation, log_weights
+    return likelihood.displaced(mean[None], deviation), log_weights
 
 
 def _repeated(dispersion: Params, times: int) -> Params:

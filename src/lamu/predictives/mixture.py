@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +11,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jax.scipy.special import logsumexp, xlogy
 
 from lamu.bisection import Ends, search
@@ -170,6 +173,20 @@ class MixturePredictive(AveragedPredictive):
     @property
     def support(self) -> Support:
         return self.likelihood.support
+
+    def warn(self) -> None:
+        least = self.likelihood.least_output()
+        if math.isinf(least) or isinstance(self.f, Tracer):
+            return
+        outside: np.ndarray = np.any(np.asarray(self.f) <= least, axis=(0, 2))
+        if outside.any():
+            warnings.warn(
+                f"{outside.sum()} of {len(outside)} rows have outputs that are not above zero, where "
+                f"{self.likelihood.name} has no mean and a million stands for it: their means and variances mean "
+                "nothing, and quantiles only where few draws are such; take the log link for such rows",
+                UserWarning,
+                stacklevel=4,
+            )
 
     def each(self, question: Question, y: Targets = None) -> Array:
         """Returns a member of the likelihood at every draw, along the first axis."""

@@ -82,6 +82,8 @@ def require_rectifiers(model: Target) -> None:
             f"propagated moments are those of a target with Gaussian noise, not of {type(likelihood).__name__}; give "
             "likelihoods.Gaussian(), or another algorithm for other targets"
         )
+    if isinstance(model.network, Standardised) and model.network.constants != (0.0, 1.0):
+        raise ValueError("moments are propagated without a level or unit of the outputs; take model.standardised(x, y)")
     if model.frozen is not None:
         raise ValueError("moments are propagated with every weight free; use the model without frozen weights")
 

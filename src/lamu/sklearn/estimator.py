@@ -26,7 +26,6 @@ from lamu.data.wording import nearest
 from lamu.data.written_numbers import is_code, is_number
 from lamu.folds import centred, fit_folds
 from lamu.likelihoods import Likelihood
-from lamu.likelihoods.links import Reciprocal
 from lamu.likelihoods.table import LIKELIHOODS, OTHER_NAMES
 from lamu.loop import fit
 from lamu.model import Model
@@ -417,10 +416,8 @@ class BayesianEstimator(PosteriorEstimator):
         options: Options = {"seed": seed, "batch_size": self.batch_size}
         if self.epochs is not None:
             options["epochs"] = self.epochs
-        # Points of folds say too little of a linear model: their noise is that of rows they were fitted to. A normal
-        # belief about 1/μ gives μ no mean.
-        inverted = isinstance(getattr(likelihood, "link", None), Reciprocal)
-        if self.algorithm is None and (inverted or not model.network.linear):
+        # Points of folds say too little of a linear model: their noise is that of rows they were fitted to.
+        if self.algorithm is None and not model.network.linear:
             return fit_folds(model, data, **options).posterior
         return fit(model, data, laplace() if self.algorithm is None else self.algorithm, **options).posterior
 

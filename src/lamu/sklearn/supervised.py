@@ -36,7 +36,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
             hidden layers of 64 units.
         prior: \(p(\theta)\); None for a Normal whose scale is learned, about the best constant prediction.
         algorithm: one of `lamu.algorithms` or `lamu.mcmc`; None for `laplace()` of a network that is linear in its
-            weights, and for an ensemble over folds (`lamu.fit_folds`) of any other or under a reciprocal link.
+            weights, and for an ensemble over folds (`lamu.fit_folds`) of any other.
         epochs: passes over the rows; None until convergence, and at most 500 of an ensemble over folds.
         batch_size: rows a step, where one of these four is given; the mixture sets its own.
         samples: the number of posterior draws of a prediction, where it needs draws.
@@ -98,7 +98,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
             hidden layers of 64 units.
         prior: \(p(\theta)\); None for a Normal whose scale is learned, about the best constant prediction.
         algorithm: one of `lamu.algorithms` or `lamu.mcmc`; None for `laplace()` of a network that is linear in its
-            weights, and for an ensemble over folds (`lamu.fit_folds`) of any other or under a reciprocal link.
+            weights, and for an ensemble over folds (`lamu.fit_folds`) of any other.
         epochs: passes over the rows; None until convergence, and at most 500 of an ensemble over folds.
         batch_size: rows a step, where one of these four is given; the mixture sets its own.
         samples: the number of posterior draws of a prediction, where it needs draws.

@@ -24,11 +24,11 @@ from lamu.composition import stacking_weights
 from lamu.data.arrays import Arrays, repeats, warn_of_scale
 from lamu.data.batch import Batch
 from lamu.families import Ensemble, Point
-from lamu.folds import constant_of, folds_for, folds_of
+from lamu.folds import constant_of, folds_for, folds_of, unit_about
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood, Scaled
 from lamu.likelihoods.table import LIKELIHOODS
 from lamu.model import Model, offset_per_output
-from lamu.networks import Columns, KernelFeatures, TableNetwork
+from lamu.networks import Columns, KernelFeatures, Standardised, TableNetwork
 from lamu.one_layer import warn_constant
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
@@ -290,7 +290,7 @@ def fit_table(
     best = candidates[int(np.argmax(weights))]
     if any(each.candidate.kernel for each in np.array(candidates, object)[weights > 0]):
         network = replace(network, kernel=kernel)
-    model = Model(network, likelihood, best.candidate.prior(network))
+    model = replace(table.model(network, full.x), prior=best.candidate.prior(network))
     members = _members(model, candidates, weights, full)
     read = replace(flat, widths=_WIDTHS) if network.kernel is not None else hidden
     batch = training if network.kernel is not None else hidden_training
@@ -422,10 +422,21 @@ class _Table:
         """The best outputs and dispersions of a model without inputs."""
         return constant_of(self.likelihood, self.batch)
 
+    def model(self, network: TableNetwork, x: Any) -> Model:
+        """Returns the model of an architecture, about the constant where its outputs have a unit."""
+        level, _ = self.constant
+        unit = unit_about(self.likelihood, level)
+        if unit is None:
+            return Model(network, self.likelihood)
+        shift = np.zeros(x.shape[1:], level.dtype)
+        return Model(Standardised(network, shift, np.ones_like(shift), level, unit), self.likelihood)
+
     def plan(self, network: TableNetwork, batch: Batch, candidates: Sequence[Candidate]) -> _Plan:
         """Returns the candidates of one architecture over all folds, as NumPy arrays, which need no compilation."""
-        model, folds, dtype = Model(network, self.likelihood), len(self.seeds), batch.mask.dtype
-        starts = _started(jax.tree.map(np.asarray, _starts(model, self.seeds, batch)), self.constant)
+        model, folds, dtype = self.model(network, batch.x), len(self.seeds), batch.mask.dtype
+        level, dispersions = self.constant
+        constant = (level if model.network is network else np.zeros_like(level)), dispersions
+        starts = _started(jax.tree.map(np.asarray, _starts(model, self.seeds, batch)), constant)
         like = jax.tree.map(lambda leaf: leaf[0], starts["network"])
         members = [
             Members(
@@ -459,7 +470,7 @@ class _Table:
     def outputs(self, network: TableNetwork, members: Params, batch: Batch) -> np.ndarray:
         """Returns the outputs of every member at all held-out rows, `[candidates, folds, rows, outputs]`."""
         # Rows are arguments, since XLA would fold constants.
-        model, x = Model(network, self.likelihood), np.asarray(batch.x)[np.concatenate(self.judges)]
+        model, x = self.model(network, batch.x), np.asarray(batch.x)[np.concatenate(self.judges)]
         each = lambda members, x: jax.lax.map(lambda params: model.outputs(params, {}, x)[0], members)
         values = np.asarray(compiled_once(over_rows=True)(each)(members, x))
         return values.reshape(-1, len(self.judges), *values.shape[1:])
