@@ -62,7 +62,8 @@ def split_validation(rows: object, validation: object, model: Target, seed: int)
     """Returns the training rows and the validation rows."""
     if validation is None:
         return rows, None
-    if (share := number(validation)) is None:
+    share = 0.0 if isinstance(validation, bool) else number(validation)
+    if share is None:
         return rows, _readable(_counted(model.rows(validation)), model, rows)
     if not 0.0 < share < 1.0:
         raise ValueError(
