@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (102_812, 74_000),
+    "lines": (102_827, 74_000),
     "files": (370, 330),
-    "lines of code": (50_614, 36_000),
-    "lines of code, core": (33_743, 25_000),
+    "lines of code": (50_624, 36_000),
+    "lines of code, core": (33_753, 25_000),
     "lines of code, graphs": (8_131, 6_000),
     "lines of code, tables": (8_740, 5_000),
     "lines of code, outside of the library": (0, 0),
