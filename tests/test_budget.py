@@ -20,11 +20,11 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (102_827, 74_000),
+    "lines": (102_802, 74_000),
     "files": (370, 330),
-    "lines of code": (50_624, 36_000),
-    "lines of code, core": (33_753, 25_000),
-    "lines of code, graphs": (8_131, 6_000),
+    "lines of code": (50_607, 36_000),
+    "lines of code, core": (33_738, 25_000),
+    "lines of code, graphs": (8_129, 6_000),
     "lines of code, tables": (8_740, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.485, 0.5),

@@ -12,7 +12,7 @@ import pytest
 
 import lamu
 from lamu.folds import centred, constant_of, in_units
-from lamu.likelihoods import Gamma, PerPosition, Poisson, RightCensored, ZeroInflated, links
+from lamu.likelihoods import Gamma, PerPosition, Poisson, RightCensored, Weibull, ZeroInflated, links
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(60, 2))
@@ -110,8 +110,22 @@ def test_rows_without_a_mean_are_told() -> None:
         posterior.predict(np.array([[0.0, 0.0], [-100.0, 0.0]]))
 
 
-def test_targets_beyond_a_link_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("likelihood", "scale"), [(INVERSE, 1e7), (Gamma(), 1e15), (Weibull(), 1e15), (Gamma(), 1e-15)]
+)
+def test_targets_beyond_a_link_are_refused(likelihood: Any, scale: float) -> None:
+    # Sixty Weibull durations of 1e15 were predicted to be about one.
     with pytest.raises(
-        ValueError, match=r"under Reciprocal\(\) means end at 1e\+06; give them in larger units, y / 1e\+0"
+        ValueError, match=r"about which \w+ has no means under \w+\(\); give them in other units, y / 1e"
     ):
-        lamu.regression(X, 1e7 * Y, INVERSE)
+        lamu.Model(lamu.networks.Linear(), likelihood).read((X, scale * Y))
+
+
+@pytest.mark.parametrize("likelihood", [Gamma(), Weibull(), Poisson()])
+def test_the_constant_of_targets_far_from_one_is_found(likelihood: Any) -> None:
+    # A search from zero ended 5.8 from the log mean of gamma targets of 1e12, and 26 from that of Weibull ones.
+    y, scale = np.ceil(Y * 1e3), 1e9
+    constant = lambda y: constant_of(
+        likelihood, lamu.Model(lamu.networks.Linear(), likelihood).rows((X, y)).example(60)
+    )
+    np.testing.assert_allclose(constant(scale * y)[0], constant(y)[0] + np.log(scale), atol=0.01)

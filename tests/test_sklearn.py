@@ -333,3 +333,40 @@ def test_words_and_dates_are_told_with_their_column(kind):
     name = "column 1 of X" if kind == "array" else "the column 'colour'"
     with pytest.raises(ValueError, match=f"{name} {word}"):
         BayesianClassifier().fit(frame.to_numpy() if kind == "array" else X, np.arange(12) % 2)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "message"),
+    [
+        ({"a": [[1, 2]] * 6}, range(6), "the column 'a' holds lists such as .1, 2.; give a column for each number"),
+        ({"a": 1j * np.ones(6)}, range(6), "the column 'a' holds complex numbers"),
+        ({"a": np.arange(6.0)}, ["1.5", "none"] * 3, "y holds the word 'none', which is not a number"),
+        (
+            {"a": 1e300 * np.arange(6.0)},
+            range(6),
+            "x in column 0 runs from 0 to 5e.300, .*; divide it by 5e.300 first",
+        ),
+        ({}, range(6), "X has 0 feature.*; give a column"),
+    ],
+)
+def test_tables_that_cannot_be_read_are_told_in_words(X: dict, y: Any, message: str) -> None:
+    """They were errors of NumPy and scikit-learn that name no column: of a sequence, of no array, of a scale [inf]."""
+    with pytest.raises(ValueError, match=message):
+        BayesianRegressor(network=lamu.networks.Linear()).fit(pd.DataFrame(X, index=range(6)), list(y))
+
+
+def test_classes_of_two_types_or_with_spaces_are_told() -> None:
+    x = pd.DataFrame({"a": np.arange(6.0)})
+    with pytest.raises(ValueError, match="y holds classes of the types int and str; give one type"):
+        linear(BayesianClassifier).fit(x, np.array([1, "a"] * 3, object))
+    with pytest.warns(UserWarning, match="the classes 'yes' and 'yes ' differ in spaces alone"):
+        linear(BayesianClassifier).fit(x, ["yes", "no", "yes "] * 2)
+
+
+def test_nullable_columns_with_gaps_are_numbers() -> None:
+    # A nullable column of truth values was said to hold objects, and to be converted to what it was.
+    x = pd.DataFrame({"a": np.arange(12.0), "b": pd.array([True, None, False] * 4, "boolean")})
+    x["c"] = pd.array([1, 2, None] * 4, "Int64")
+    plain = x.astype({"b": float, "c": float})
+    of = lambda table: linear(BayesianRegressor).fit(table, np.arange(12.0)).predict(table)
+    np.testing.assert_array_equal(of(x), of(plain))

@@ -164,9 +164,11 @@ class Model(Target):
         refuse_lost("x", x)
         floating = of_rows(x.dtype)
         dtype = jax.dtypes.canonicalize_dtype(floating)
-        shift, scale = _moments(x, dtype, weight)
-        if not np.isfinite(shift).all():
+        with np.errstate(over="ignore"):  # refused below
+            shift, scale = _moments(x, dtype, weight)
+        if not (np.isfinite(shift).all() and np.isfinite(scale).all()):
             refuse_infinite("x", x, x)
+            refuse_lost("x", x, target=True)  # whose squares are infinite
         binary = [np.asarray(((block == 0) | (block == 1)).all(axis=0)) for _, block in blocks(x)]
         scale[np.all(binary, axis=0)] = 1.0
         codes = self.network.codes

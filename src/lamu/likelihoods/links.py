@@ -27,12 +27,13 @@ from abc import ABC, abstractmethod
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.nn import sigmoid
 from jax.scipy.special import ndtr, ndtri
 
 from lamu.families.special import log1mexp, log_normal_cdf, log_normal_interval, log_normal_pdf
 from lamu.record import record
-from lamu.typing import Array
+from lamu.typing import Array, Targets
 
 __all__ = [
     "ComplementaryLogLog",
@@ -52,6 +53,7 @@ __all__ = [
     "require_probability_link",
 ]
 
+_FAR = 20.0  # e²⁰ = 5e8
 _LARGEST = 30.0  # e³⁰ = 1e13: its square, times a tangent of length 1e4, is finite in float32
 
 
@@ -88,6 +90,10 @@ class Link(ABC):
     def displaced(self, f: Array, step: Array) -> Array:
         """Returns the output one step of a normal belief away from its mean f."""
         return f + step
+
+    def check(self, y: Targets, name: str) -> None:
+        """Raises a ValueError for training targets whose mean is not one of the link's; by default none is."""
+        del y, name
 
 
 @record
@@ -134,6 +140,18 @@ class PositiveLink(Link):
         """Returns μ′²/μ, the Fisher information of a Poisson count about f."""
         return self.inverse(f) * self.log_slope(f) ** 2
 
+    def check(self, y: Targets, name: str) -> None:
+        """Raises a ValueError unless ten times the mean and a tenth of it are means of the link."""
+        values = np.asarray(y, float)
+        for mean in np.ravel(values.mean(axis=0)) if values.size else ():
+            ends = self.forward(jnp.asarray([10 * mean, mean / 10]))
+            held = self.inverse(ends[0]) / (10 * mean), self.reciprocal(ends[1]) * mean / 10
+            if mean > 0 and not np.allclose(held, 1.0, rtol=0.01):
+                raise ValueError(
+                    f"the targets have the mean {mean:.3g}, about which {name} has no means under {self!r}; give them "
+                    f"in other units, y / {10 ** math.floor(math.log10(mean)):g}, or take another link"
+                )
+
 
 @record
 class Log(PositiveLink):
@@ -164,6 +182,11 @@ class Log(PositiveLink):
 
     def log_slope(self, f: Array) -> Array:
         return jnp.ones_like(f)
+
+    def start(self, mean: Array, f: Array) -> Array:
+        """Returns log μ where it is far from zero: from there a search overflows, or ends at the first step."""
+        log_mean = jnp.log(mean)
+        return jnp.where(jnp.isfinite(log_mean) & (jnp.abs(log_mean) > _FAR), log_mean, f)
 
 
 @record

@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.special import betainc, betaln, digamma, gammaln, polygamma
 
 from lamu.families.special import cdf_of_gamma, log_tails_of_beta, log_tails_of_gamma
@@ -23,8 +22,8 @@ from lamu.likelihoods.links import (
     require_probability_link,
 )
 from lamu.record import record
-from lamu.supports import PositiveReal, UnitInterval, value_of
-from lamu.typing import Array, Number, Params, RandomKey, Targets
+from lamu.supports import PositiveReal, UnitInterval
+from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["Beta", "Gamma", "Weibull"]
 
@@ -61,16 +60,6 @@ class Gamma(Dispersed):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_link(self.link, (Log, Reciprocal), "Gamma")
-
-    def check_training(self, y: Targets) -> None:
-        """Raises a ValueError for targets above those that the link has a mean for."""
-        super().check_training(y)
-        mean = np.max(np.mean(np.asarray(value_of(y), float), axis=0))
-        if mean * max(self.link.least, 0.0) > 0.1:
-            raise ValueError(
-                f"the targets have the mean {mean:.3g}, and under {self.link!r} means end at {1 / self.link.least:g}; "
-                f"give them in larger units, y / {10 ** math.floor(math.log10(mean)):g}, or take Log()"
-            )
 
     def guess(self, y: Array) -> Array:
         """Returns the moment estimate of α, clipped to 0.1 to 1000."""
@@ -156,10 +145,7 @@ class Weibull(Dispersed):
     support = PositiveReal()
     log_concave = True
     dispersed = "shape"
-
-    def output_scales(self, width: int) -> tuple[str, ...]:
-        """Returns "log means", as f is log λ."""
-        return ("log means",) * width
+    link = Log()  # of λ
 
     def guess(self, y: Array) -> Array:
         """Returns k from the standard deviation of log y, clipped to 0.1 to 100."""

@@ -50,7 +50,7 @@ _ROWS = 4096  # at once
 _FARTHEST_BELOW = 5.0  # nats that one draw counts
 _AMONG_THE_WORST = 0.5  # of the largest discrepancy of a variable
 _CLEAR = 0.95  # of a deviation, two standard errors added
-_MOST_STATISTICS = 1024  # whose Hessian is taken
+_MOST_STATISTICS = 256  # whose Hessian is taken
 
 
 def shape_of(
@@ -177,12 +177,9 @@ def _have_deviations(model: MessageTarget, rows: Arrays) -> bool:
     example = rows.example(1)
     if len(model.blocks) < 2 or model.frozen or model.has_categories(example) or model.has_alike_members(example):
         return False
-    if isinstance(model, Graph):
-        # Of products W @ z the rotations and signs are free, unless a side is observed, or what it tells of others is.
-        seen = [site for site in model.in_rows if site.name in example.y and not multiplies_variables(site)]
-        pinned = frozenset().union({site.name for site in seen}, *(site.factor.names for site in seen))
-        if model.networks or model.local or multiplies_variables(model.sites, pinned):
-            return False
+    # Of products W @ z the rotations and signs are free.
+    if isinstance(model, Graph) and (model.networks or model.local or multiplies_variables(model.sites)):
+        return False
     return model.expansion is None
 
 

@@ -135,7 +135,10 @@ def _in_columns(codes: np.ndarray, x: np.ndarray, blocks: Sequence[Sequence[int]
 def refuse_words(X: Inputs) -> None:
     """Raises a ValueError for columns of words, dates or codes, which are not numeric."""
     if hasattr(X, "items"):  # of pandas, whatever its names are
-        columns = [(f"the column {name!r}", np.asarray(column)) for name, column in X.items()]
+        # Nullable columns of numbers, which hold <NA> as an array, are read by scikit-learn.
+        kind = lambda column: getattr(getattr(column, "dtype", None), "kind", "O")
+        words = [(name, column) for name, column in X.items() if kind(column) not in "biuf"]
+        columns = [(f"the column {name!r}", np.asarray(column)) for name, column in words]
     elif hasattr(X, "iter_columns"):
         columns = [(f"the column {column.name!r}", np.asarray(column)) for column in X.iter_columns()]
     else:
@@ -146,8 +149,14 @@ def refuse_words(X: Inputs) -> None:
     for what, column in columns:
         if column.dtype.kind in "mM":
             raise ValueError(f"{what} holds dates, which are not numbers; give days since the first, for instance")
+        if column.dtype.kind == "c":
+            raise ValueError(f"{what} holds complex numbers; give real ones, for instance both of its parts")
         if column.dtype.kind not in "OU":
             continue
+        if lists := [value for value in column.ravel() if isinstance(value, list | tuple | dict | set | np.ndarray)]:
+            raise ValueError(
+                f"{what} holds {type(lists[0]).__name__}s such as {lists[0]}; give a column for each number"
+            )
         if dates := [value for value in column.ravel() if hasattr(value, "year")]:
             raise ValueError(f"{what} holds dates such as {dates[0]}, which are not numbers; give days since the first")
         if any(str(value) == "<NA>" for value in column.ravel()):
@@ -288,6 +297,10 @@ class PosteriorEstimator(BaseEstimator):
             if np.ma.isMaskedArray(values):
                 refuse_unread(name, values)
         refuse_words(X)
+        if np.shape(X)[1:] == (0,):
+            raise ValueError(
+                f"X has 0 feature(s) (shape={np.shape(X)}) while a minimum of 1 is required; give a column"
+            )
         finite = "allow-nan" if self._allows_nan else True
         return validate_data(self, X, *y, dtype=_PRECISIONS, reset=reset, ensure_all_finite=finite, **options)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from numbers import Integral
 from typing import Any
 
@@ -11,6 +12,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state, check_scalar
 from sklearn.utils.multiclass import check_classification_targets
 
+from lamu.data.written_numbers import is_number
 from lamu.likelihoods import Likelihood
 from lamu.sklearn.estimator import BayesianEstimator, RandomState
 from lamu.typing import Inputs, Targets
@@ -70,8 +72,19 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
             return np.log(self.predict_proba(X))
 
     def _target(self, y: Targets) -> tuple[np.ndarray, Likelihood]:
+        kinds = sorted({type(label).__name__ for label in np.asarray(y).ravel().tolist()})
+        if "str" in kinds and len(kinds) > 1:
+            raise ValueError(
+                f"y holds classes of the types {' and '.join(kinds)}; give one type, for instance y.astype(str)"
+            )
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
+        stripped = [str(label).strip() for label in self.classes_]
+        twice = [
+            repr(str(label)) for label, text in zip(self.classes_, stripped, strict=True) if stripped.count(text) > 1
+        ]
+        if twice:
+            warnings.warn(f"the classes {' and '.join(twice)} differ in spaces alone; strip them", stacklevel=4)
         count = len(self.classes_)
         if count < 2:
             raise ValueError(
@@ -159,5 +172,11 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
             raise ValueError(
                 f"y holds dates or durations, as {y[0]}, which would be counted in nanoseconds; give numbers, for "
                 "instance of days, (y - y.min()) / np.timedelta64(1, 'D')"
+            )
+        word = next((text for text in y.ravel() if isinstance(text, str) and not is_number(text.strip())), None)
+        if word is not None:
+            raise ValueError(
+                f"y holds the word {str(word)!r}, which is not a number; take BayesianClassifier for classes, or give "
+                "numbers"
             )
         return y.astype(float), self._chosen("regression", "gaussian")
