@@ -194,7 +194,7 @@ def test_mistakes_say_what_to_do() -> None:
         (lambda: LowRankDeviations(1), "rank=1"),
         (lambda: LastPart(0.0), "share=0.0"),
         (lambda: LastPart(0.5, 1), "iterates=1"),
-        (lambda: EverySteps(0), "period of 0"),
+        (lambda: EverySteps(0), "period=0"),
         (lambda: EverySteps(1, -1), "first=-1"),
     ):
         with pytest.raises(ValueError, match=words):

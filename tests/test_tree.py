@@ -36,3 +36,8 @@ def test_keys_like_gives_every_leaf_a_key_of_its_own() -> None:
 def test_sums_over_an_empty_space_are_zero() -> None:
     assert float(tree.dot({}, {})) == 0.0
     assert tree.dimension({"a": None}) == 0
+
+
+def test_has_tracers_sees_one_traced_leaf_of_many() -> None:
+    assert not tree.has_tracers(WEIGHTS)
+    assert jax.eval_shape(lambda leaf: jnp.zeros(tree.has_tracers({**WEIGHTS, "own": leaf}) + 1), 1.0).shape == (2,)

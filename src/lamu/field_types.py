@@ -1,18 +1,21 @@
-"""Checks of values against the annotations of a dataclass."""
+"""Checks of values against annotations: of a dataclass's fields, and of a function's arguments."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import types
 import typing
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
-__all__ = ["hints_of", "is_instance", "written"]
+__all__ = ["checking_arguments", "hints_of", "is_instance", "written"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @functools.cache
@@ -23,6 +26,68 @@ def hints_of(cls: type) -> Mapping[str, Any]:
     except Exception:  # annotations of a user's class may be anything
         return {}
     return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.name in hints}
+
+
+def checking_arguments(function: F) -> F:
+    """Returns a function that refuses arguments of other types than annotated, in its own sentence if it has one."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError:  # the call's own error names the argument
+            return function(*args, **kwargs)
+        hints = _hints_of_arguments(function)
+        unsuited = [name for name, value in given.items() if name in hints and not _suits(value, hints[name])]
+        if not unsuited:
+            return function(*args, **kwargs)
+        name = unsuited[0]
+        try:
+            function(*args, **kwargs)
+        except (TypeError, ValueError) as error:
+            if f"{name}=" in str(error):
+                raise
+        raise TypeError(_sentence(name, given[name], hints[name], signature.parameters[name].default)) from None
+
+    return typing.cast("F", checked)
+
+
+@functools.cache
+def _hints_of_arguments(function: Callable[..., Any]) -> Mapping[str, Any]:
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    names = [name for name, each in inspect.signature(function).parameters.items() if each.kind not in several]
+    try:
+        hints = typing.get_type_hints(function)
+    except Exception:  # as in `hints_of`
+        return {}
+    return {name: hints[name] for name in names if name in hints}
+
+
+def _suits(value: object, hint: Any) -> bool:
+    """Whether an argument is what its annotation says; a list is taken for a tuple, and a class for no object."""
+    if isinstance(value, type):
+        kinds = [typing.get_origin(each) or each for each in _alternatives(hint)]
+        objects = lambda kind: isinstance(kind, type) and kind not in (Any, Callable) and kind.__module__ != "jaxtyping"
+        return not all(map(objects, kinds))
+    return is_instance(tuple(value) if isinstance(value, list) else value, hint)
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+
+
+def _sentence(name: str, value: object, hint: Any, default: object) -> str:
+    kinds = [each for each in _alternatives(hint) if each is not type(None)]
+    if isinstance(value, type):
+        return f"{name}={value.__name__} is a class; give an object, for instance {value.__name__}()"
+    named = lambda kind: f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}"
+    words = dict.fromkeys("a number" if each in (*_NUMBERS, jax.Array) else named(written(each)) for each in kinds)
+    if default is None:
+        remedy = "give one, or leave it out"
+    else:
+        remedy = f"give for instance {default!r}" if len(repr(default)) < 30 else f"give {type(default).__name__}()"
+    return f"{name}={value!r} is not {' or '.join(words)}; {remedy}"
 
 
 def is_instance(value: object, hint: object) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import jax
 
 from lamu.data.batch import Batch
+from lamu.field_types import checking_arguments
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.record import record, static
@@ -424,6 +425,7 @@ def recipe(source: str, row: Callable[[], Choices] | None = None) -> Callable[[F
     """
 
     def register(factory: F) -> F:
+        factory = checking_arguments(factory)
         _RECIPES[factory] = Recipe(getattr(factory, "__name__", ""), factory, source, row)
         return factory
 

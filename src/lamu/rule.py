@@ -265,6 +265,8 @@ class Rule(Runnable):
 
     def __post_init__(self) -> None:
         require_whole_field(self, "curvature_update_period")
+        if not hasattr(self.structure, "from_diagonal"):
+            raise TypeError(f"structure={self.structure!r} is no structure of a precision; give for instance Diagonal")
         start = 0.0 if self.hess_init is None else self.hess_init
         require(start >= 0, f"hess_init={start!r} is no curvature of a row to start at; give a positive number")
 

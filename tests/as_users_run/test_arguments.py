@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import typing
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from jaxtyping import PyTree
 
 import lamu
+from lamu.objective.curvature import Price
+from lamu.operators import Dense
 
 
 def whole_arguments() -> dict[str, tuple[Any, str]]:
@@ -49,3 +54,42 @@ def test_other_numbers_of_numpy_are_checked_too() -> None:
     with pytest.raises(ValueError, match="is not a part of a run"):
         lamu.algorithms.LastPart(np.float32(1.5))
     assert lamu.networks.Dropout(np.float32(0.5)).rate == 0.5
+
+
+def other_arguments() -> list[tuple[Any, str, Any]]:
+    """Recipe, name and annotation of every argument whose annotation says what it must be."""
+    found = []
+    for recipe in {**lamu.algorithms.registry(), **lamu.mcmc.registry()}.values():
+        for name, hint in typing.get_type_hints(recipe.factory).items():
+            if name != "return" and not {Any, PyTree} & {hint, *typing.get_args(hint)}:
+                found.append((recipe.factory, name, hint))
+    return found
+
+
+@pytest.mark.parametrize("given", ["nonsense", object, 1j])
+def test_arguments_of_other_types_are_refused_in_one_sentence(given: object) -> None:
+    arguments = other_arguments()
+    assert len(arguments) > 150
+    for recipe, name, hint in arguments:
+        takes_objects = any(getattr(each, "_is_protocol", False) for each in (hint, *typing.get_args(hint)))
+        takes_functions = any(typing.get_origin(each) is Callable for each in typing.get_args(hint))
+        if (given == 1j and takes_objects) or (given is object and takes_functions):
+            continue
+        with pytest.raises((TypeError, ValueError), match=f"^{name}=.* (is neither|give|call it)"):
+            recipe(**{name: given})
+
+
+def test_the_sentence_of_a_type_names_value_and_remedy() -> None:
+    with pytest.raises(TypeError, match=r"^b1='0\.9' is not a number; give for instance 0\.9$"):
+        lamu.algorithms.adam(b1="0.9")
+    with pytest.raises(TypeError, match=r"^curvature=Price is a class; give an object, for instance Price\(\)$"):
+        lamu.algorithms.ivon(curvature=Price)
+    with pytest.raises(TypeError, match=r"^covariance='diag' is not a DiagonalDeviations or a LowRankDeviations; give"):
+        lamu.algorithms.swag(covariance="diag")
+    with pytest.raises(TypeError, match=r"^structure='dense' is no structure of a precision; give"):
+        lamu.algorithms.von(structure="dense")
+
+
+def test_lists_are_taken_for_tuples_and_structures_may_be_classes() -> None:
+    assert lamu.mcmc.parallel_tempering(temperatures=[1, 3]).kernel.temperatures == (1.0, 3.0)
+    assert lamu.algorithms.von(structure=Dense).structure is Dense

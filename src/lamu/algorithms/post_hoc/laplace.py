@@ -61,7 +61,7 @@ from lamu.record import record, static
 from lamu.supports import Classes
 from lamu.typing import Data, OperatorTree, Params, RandomKey, State, Trace
 
-__all__ = ["Laplace", "laplace", "last_layer", "mode_finder", "require_structure", "structure_name"]
+__all__ = ["Laplace", "curvature_or", "laplace", "last_layer", "mode_finder", "require_structure", "structure_name"]
 
 
 # Numbers that decide the default structure: conventions of memory and time, not tuned.
@@ -372,10 +372,16 @@ def laplace(
     if isinstance(weights, type) or not isinstance(weights, WeightsChoice):
         raise TypeError(f"weights={weights!r} chooses no weights; give for instance HeadWeights() or Matching('*bias')")
     require_structure(structure)
-    curvature = AveragedGaussNewton() if curvature is None else curvature
-    if isinstance(curvature, type) or not isinstance(curvature, Curvature):
-        raise TypeError(f"curvature={curvature!r} is not a curvature; give for instance GaussNewton() or Hessian()")
+    curvature = curvature_or(curvature, AveragedGaussNewton())
     return Laplace(base=mode_finder(optimizer), weights=weights, structure=structure, curvature=curvature, rule=rule)
+
+
+def curvature_or(curvature: Any, default: Curvature | None) -> Any:
+    """Returns a curvature, the default where None; raises a TypeError for anything else."""
+    curvature = default if curvature is None else curvature
+    if isinstance(curvature, type) or not isinstance(curvature, Curvature | None):
+        raise TypeError(f"curvature={curvature!r} is not a curvature; give for instance GaussNewton() or Hessian()")
+    return curvature
 
 
 def require_structure(structure: Any) -> None:
@@ -497,7 +503,7 @@ def last_layer(
         base=mode_finder(optimizer),
         weights=HeadWeights(),
         structure=structure,
-        curvature=AveragedGaussNewton() if curvature is None else curvature,
+        curvature=curvature_or(curvature, AveragedGaussNewton()),
         largest_dense=_LARGEST_DENSE_HEAD,
         beyond=OutputEigen,
         rule=rule,

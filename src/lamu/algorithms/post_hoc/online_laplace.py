@@ -14,7 +14,7 @@ from lamu import tree
 from lamu.algorithms.optimisers import Optimizer
 from lamu.algorithms.post_hoc.averaged_curvature import AveragedGaussNewton
 from lamu.algorithms.post_hoc.ggn_blocks import evaluated
-from lamu.algorithms.post_hoc.laplace import Laplace, mode_finder, structure_name
+from lamu.algorithms.post_hoc.laplace import Laplace, curvature_or, mode_finder, require_structure, structure_name
 from lamu.algorithms.post_hoc.laplace_fit import RowSums, row_sums
 from lamu.algorithms.post_hoc.scale_search import PriorScales, ScalePerLayer, ScalePerWeight, prior_of
 from lamu.data.batch import Batch
@@ -331,11 +331,12 @@ def online_laplace(
         require(value >= least, f"{name}={value!r} must be at least {least}")
     updates = whole_number("updates", updates)
     require(rate > 0, f"rate={rate!r} must be positive")
+    require_structure(structure)
     return OnlineLaplace(
         mode_finder(optimizer),
         scales,
         structure,
-        curvature,
+        curvature_or(curvature, None),
         float(burn_in),
         float(evidence_update_period),
         updates,

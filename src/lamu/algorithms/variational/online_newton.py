@@ -11,7 +11,7 @@ from lamu.objective import curvature as curvatures
 from lamu.objective.curvature import Curvature, Hessian, Price
 from lamu.operators import Diagonal, StructureLike
 from lamu.protocol import recipe
-from lamu.rate import Annealed, PolynomialAverage, Rate, RateLike, averaging, decay, rate
+from lamu.rate import Annealed, PolynomialAverage, RateLike, averaging, decay, rate
 from lamu.rule import Rule
 from lamu.update_rules import ByFanIn, Clipped, DampedInverse, Inverse, MovingAverage
 
@@ -84,7 +84,7 @@ def von(
 def ogn(
     learning_rate: RateLike = Annealed(0.3, warmup=0.1),
     b1: float = 0.9,
-    b2: float | Rate = PolynomialAverage(),
+    b2: RateLike = PolynomialAverage(),
     hess_init: float | None = None,
     max_step: float | ByFanIn | None = ByFanIn(0.02),
 ) -> Rule:
@@ -147,7 +147,7 @@ def ogn(
 def vogn(
     learning_rate: RateLike = Annealed(0.3, warmup=0.1),
     b1: float = 0.9,
-    b2: float | Rate | None = PolynomialAverage(),
+    b2: RateLike | None = PolynomialAverage(),
     samples: int = 1,
     hess_init: float | None = None,
     max_step: float | ByFanIn | None = ByFanIn(0.02),
@@ -234,7 +234,7 @@ def vogn(
 def ivon(
     learning_rate: RateLike = Annealed(0.3, warmup=0.1),
     b1: float = 0.9,
-    b2: float | Rate = PolynomialAverage(),
+    b2: RateLike = PolynomialAverage(),
     samples: int = 1,
     hess_init: float | None = None,
     max_step: float | ByFanIn | None = ByFanIn(0.02),
@@ -310,7 +310,7 @@ def ivon(
 def bsam(
     learning_rate: RateLike = Annealed(0.3, warmup=0.1),
     b1: float = 0.9,
-    b2: float | Rate = PolynomialAverage(),
+    b2: RateLike = PolynomialAverage(),
     radius: float = 0.001,
     damping: float = 0.0,
     hess_init: float | None = None,

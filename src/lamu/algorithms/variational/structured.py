@@ -11,7 +11,7 @@ from lamu.objective.curvature import LowRankGradients, SampledGaussNewton
 from lamu.operators import LowRankStructure
 from lamu.operators.kronecker import KroneckerFactored
 from lamu.protocol import recipe
-from lamu.rate import Annealed, PolynomialAverage, Rate, RateLike, averaging, decay, rate
+from lamu.rate import Annealed, PolynomialAverage, RateLike, averaging, decay, rate
 from lamu.rule import Rule
 from lamu.sizes import whole_number
 from lamu.update_rules import ByFanIn, Clipped, Inverse, MovingAverage
@@ -24,7 +24,7 @@ def slang(
     learning_rate: RateLike = Annealed(0.3, warmup=0.1),
     rank: int = 5,
     b1: float = 0.9,
-    b2: float | Rate = PolynomialAverage(),
+    b2: RateLike = PolynomialAverage(),
     samples: int = 1,
     directions: int | None = None,
     hess_init: float | None = None,
@@ -107,7 +107,7 @@ def slang(
 def noisy_kfac(
     learning_rate: RateLike = Annealed(0.3, warmup=0.1),
     b1: float = 0.9,
-    b2: float | Rate = PolynomialAverage(),
+    b2: RateLike = PolynomialAverage(),
     samples: int = 1,
     hess_init: float | None = None,
     damping: float = 1e-3,
