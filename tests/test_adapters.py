@@ -303,6 +303,10 @@ def test_a_module_is_first_asked_for_inside_of_a_trace() -> None:
 def test_mistakes_say_what_to_do() -> None:
     with pytest.raises(TypeError, match=r"the class LinenNoisy is not a Linen module; give an instance"):
         Linen(LinenNoisy)
+    with pytest.raises(TypeError, match=r"is a LinenNoisy with .* a module by lamu\.networks\.Linen\(module\)"):
+        lamu.Model(
+            LinenNoisy(), lamu.likelihoods.Gaussian()
+        )  # it was an error of JAX about a str in a compiled function
     with pytest.raises(TypeError, match=r"collections batch_stats, and 'params' is not among them"):
         Linen(LinenMixed(), variables={"batch_stats": {}})
     with pytest.raises(TypeError, match=r"NNXNoisy is made already.*NNX\(lambda rngs: NNXNoisy\(.*NNX\.of\(module\)"):

@@ -154,6 +154,11 @@ def test_scale_may_be_traced() -> None:
             {"value": np.array([0.0, 1.0]), "upper": np.array([1.0, 0.0])},
             r"row 1 is between 1.0 and 0.0; give the smaller one first",
         ),
+        (
+            Binomial(),
+            {"successes": np.array([1]), "trials": np.array([2])},  # it was KeyError: 'value'
+            r"bring \['successes', 'trials'\], and Binomial takes 'value' and 'trials'; rename them",
+        ),
         (Tobit(), [0.0, -1.0], r"the target in row 1 is -1.0, and Tobit takes numbers from 0"),
         (PlackettLuce(3), [[0, 1, 2], [0, 0, 1]], r"row 1 is 0, and PlackettLuce takes orders of the numbers 0 to 2"),
         (MultivariateGaussian(np.eye(2)), np.zeros((4, 3)), r"3 outputs, and the covariance 2"),

@@ -92,7 +92,7 @@ def test_a_network_of_ones_own_is_saved_and_given_again(tmp_path: Path) -> None:
 
 
 def test_what_is_no_network_is_refused() -> None:
-    with pytest.raises(TypeError, match="has no init and no apply"):
+    with pytest.raises(TypeError, match="a float with no init and no apply"):
         lamu.Model(3.0, lamu.likelihoods.Gaussian())
     with pytest.raises(TypeError, match="give an instance"):
         lamu.Model(Line, lamu.likelihoods.Gaussian())

@@ -257,3 +257,11 @@ def test_a_search_of_the_scale_does_not_tell_it_of_runs_that_compare() -> None:
         lamu.fit_prior_scale(model, (X, Y), WIDE, validation=0.5, **HOT)
         lamu.fit_folds(trained(), (X, Y), WIDE, folds=2, **HOT)
     assert not [each for each in said if each.category is lamu.WorseThanMean]
+
+
+@pytest.mark.parametrize("length", [{"steps": 1}, {"epochs": 1}, {}], ids=["steps", "epoch", "rounds"])
+def test_validation_rows_of_another_width_are_refused_before_the_first_step(length) -> None:
+    """A run that ended before its first epoch took them in silence."""
+    wide = np.ones((10, X.shape[1] + 1))
+    with pytest.raises(ValueError, match=r"the validation rows do not fit: inputs have \d features, the network was"):
+        lamu.fit(LINEAR, (X, Y), lamu.algorithms.adam(), batch_size=4, validation=(wide, np.ones(10)), **length)

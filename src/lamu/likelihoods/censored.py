@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -194,13 +193,7 @@ class _Censored(LikelihoodWrapper):
         Raises:
             ValueError: for a mapping of other names.
         """
-        if not isinstance(y, Mapping):
-            return y, None
-        if set(y) != {"value", self.second}:
-            raise ValueError(
-                f"the targets bring {sorted(y)}, and {self.name} takes 'value' and {self.second!r}; rename them"
-            )
-        return y["value"], y[self.second]
+        return self.split_targets(y, self.second)
 
     def outputs(self, y: Targets) -> int:
         return self.base.outputs(self.split(y)[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -238,6 +238,20 @@ class Likelihood:
         support.
         """
         self.support.check(value_of(y), self.name)
+
+    def split_targets(self, y: Targets, second: str) -> tuple[Targets, Targets]:
+        """Returns the value and the entry `second` of each row, None for plain targets.
+
+        Raises:
+            ValueError: for a mapping of other names.
+        """
+        if not isinstance(y, Mapping):
+            return y, None
+        if set(y) != {"value", second}:
+            raise ValueError(
+                f"the targets bring {sorted(y)}, and {self.name} takes 'value' and {second!r}; rename them"
+            )
+        return y["value"], y[second]
 
     def check_training(self, y: Targets) -> None:
         """Raises a ValueError if nothing can be learned from these targets as the whole training set.

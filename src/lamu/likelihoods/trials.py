@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -70,7 +69,7 @@ class Binomial(IndependentTargets):
 
     def check(self, y: Targets) -> None:
         """Raises a ValueError unless successes and trials are whole numbers, with at most as many successes."""
-        value, trials = _parts(y)
+        value, trials = self.split_targets(y, "trials")
         if trials is None:
             super().check(value)
             return
@@ -91,7 +90,7 @@ class Binomial(IndependentTargets):
             )
 
     def outputs(self, y: Targets) -> int:
-        return super().outputs(_parts(y)[0])
+        return super().outputs(self.split_targets(y, "trials")[0])
 
     def init(self, y: Targets) -> Params:
         return {}
@@ -104,7 +103,7 @@ class Binomial(IndependentTargets):
             f: the outputs.
             y: successes, or `{"value": successes, "trials": trials}`.
         """
-        value, trials = _parts(y)
+        value, trials = self.split_targets(y, "trials")
         if trials is None:
             return super().log_prob(params, f, value)
         value, trials = (jnp.reshape(part, f.shape).astype(f.dtype) for part in (value, trials))
@@ -112,7 +111,7 @@ class Binomial(IndependentTargets):
 
     def cdf(self, params: Params, f: Array, y: Targets) -> Array:
         """Returns P(Y ≤ y | f), for successes alone, or with trials as for `log_prob`."""
-        value, trials = _parts(y)
+        value, trials = self.split_targets(y, "trials")
         if trials is None:
             return super().cdf(params, f, value)
         y, n = (jnp.reshape(part, f.shape).astype(f.dtype) for part in (jnp.floor(value), trials))
@@ -126,7 +125,7 @@ class Binomial(IndependentTargets):
         return self.trials is None
 
     def counted(self, params: Params, f: Array, y: Targets, weights: Array) -> Array:
-        trials = _parts(y)[1]
+        trials = self.split_targets(y, "trials")[1]
         return weights if trials is None else weights * jnp.asarray(trials).astype(weights.dtype)
 
     def target_log_prob(self, params: Params, f: Array, y: Array) -> Array:
@@ -174,11 +173,6 @@ class Binomial(IndependentTargets):
     def _log_prob(self, f: Array, y: Array, n: Array) -> Array:
         log_one, log_zero = self.link.log_probs(f)
         return log_choose(n, y) + y * log_one + (n - y) * log_zero
-
-
-def _parts(y: Targets) -> tuple[Targets, Targets]:
-    """Returns successes and trials, None where the rows have no trials."""
-    return (y["value"], y["trials"]) if isinstance(y, Mapping) else (y, None)
 
 
 @record

@@ -240,17 +240,21 @@ def adapted(network: Any) -> Network:
     if isinstance(network, Network) and not opaque:
         return network
     missing = [name for name in ("init", "apply") if not callable(getattr(network, name, None))]
-    if missing or isinstance(network, type):
+    by = _adapter(network)
+    if missing or isinstance(network, type) or by == _LINEN:
         what = (
             f"the class {network.__name__}; give an instance"
             if isinstance(network, type)
             else (
-                f"{network!r}, which has no {' and no '.join(missing)}; give one of lamu.networks, a module by "
-                f"lamu.networks.{_adapter(network)}, or an object with init and apply"
+                f"a {type(network).__name__} with no {' and no '.join(missing or ['init of a network'])}; give one "
+                f"of lamu.networks, a module by lamu.networks.{by}, or an object with init and apply"
             )
         )
         raise TypeError(f"the network is {what}")
     return _OpaqueNetwork(network) if opaque else _Adapted(network)
+
+
+_LINEN = "Linen(module)"  # whose modules have an init and an apply of their own
 
 
 def _adapter(module: object) -> str:

@@ -62,8 +62,9 @@ def split_validation(rows: object, validation: object, model: Target, seed: int)
     """Returns the training rows and the validation rows."""
     if validation is None:
         return rows, None
-    if (share := number(validation)) is None:
-        return rows, _counted(model.rows(validation))
+    share = 0.0 if isinstance(validation, bool) else number(validation)
+    if share is None:
+        return rows, _readable(_counted(model.rows(validation)), model, rows)
     if not 0.0 < share < 1.0:
         raise ValueError(
             f"validation={validation!r} is no share of the rows; give one between 0 and 1, for instance 0.1, or other "
@@ -111,6 +112,20 @@ def _counted(held_out: Arrays) -> Arrays:
             f"the {held_out.count} rows set aside have the weight 0 and cannot validate; set others aside, or leave "
             "these out"
         )
+    return held_out
+
+
+def _readable(held_out: Arrays, model: Target, rows: Any) -> Arrays:
+    """Returns validation rows; refuses those that the network of the training rows cannot read."""
+    if model.has_outputs:
+
+        def densities(key: RandomKey, of_training: Batch, of_held_out: Batch) -> Array:
+            return model.log_likelihood(*model.init(key, of_training), of_held_out)[0]
+
+        try:
+            jax.eval_shape(densities, jax.random.key(0), rows.example(1), held_out.example(1))
+        except ValueError as error:
+            raise ValueError(f"the validation rows do not fit: {error}") from error
     return held_out
 
 
