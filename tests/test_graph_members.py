@@ -270,6 +270,7 @@ def test_what_an_index_refuses() -> None:
         (lambda: -2.0 * rate, TypeError, "\\* takes numbers and vectors, and rate is positive numbers"),
         (lambda: w - rate, TypeError, "\\* takes numbers and vectors, and rate is positive"),
         (lambda: 1.0 + rate, TypeError, "\\+ takes numbers and vectors, and rate is positive"),
+        (lambda: share * jnp.ones(4), TypeError, "share is probabilities .* several observations .* a plate="),
     ):
         with pytest.raises(error, match=words):
             wrong()

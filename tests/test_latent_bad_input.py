@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -63,6 +65,18 @@ def test_a_decoder_of_another_width_is_refused(likelihood, outputs: int, needed:
     graph = models.VAE(2, outputs, MLP((4,)), MLP((4,)), likelihood=likelihood)
     with pytest.raises(ValueError, match=f"a row of y has 6 entries, .* give the network outputs={needed}"):
         read({"y": Y.astype(int) if needed == 12 else Y}, graph.in_rows, ())
+
+
+def test_outputs_of_one_target_are_as_many_as_its_likelihood_takes() -> None:
+    """One rate for a zero-inflated count, which also takes the chance of a zero, was an error about a reshape."""
+
+    def program(m: Any) -> None:
+        rate = m.sample("rate", graphs.Normal(jnp.zeros(3), precision=1.0))
+        with m.rows():
+            m.sample("y", lamu.likelihoods.ZeroInflated(lamu.likelihoods.Poisson())(rate[m.data("group")]))
+
+    with pytest.raises(ValueError, match=r"a row of y has 1 entries, .* given 1 outputs for them; .* outputs=2, or a"):
+        lamu.Graph(program).read({"y": np.arange(3), "group": np.arange(3)})
 
 
 def test_a_decoder_of_whole_rows_is_as_wide_as_they_are() -> None:

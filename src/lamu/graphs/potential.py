@@ -200,13 +200,14 @@ class Potential(Factor):
         if isinstance(support, TwoClasses) and value.ndim > 1:
             _require_bits(f"{name}, of {self.likelihood.name},", value, observed)
         support.check(value[observed], f"{name}, of {self.likelihood.name},")
-        if value.ndim > 1 and self.outputs.shape is not None:
+        if self.outputs.shape is not None:
             entries, given = math.prod(value.shape[1:]), math.prod(self.outputs.shape)
             of_row = self.of_entry.outputs(value[:1])  # for a likelihood of whole rows: several for every entry
-            if given != entries * self.width and (given != of_row or of_row % entries):
+            fits = given == entries * self.width or (given == of_row and of_row % entries == 0)
+            if not (fits or (value.ndim == 1 and given % self.width == 0)):
                 raise ValueError(
                     f"a row of {name} has {entries} entries, and {self.likelihood.name} is given {given} outputs for "
-                    f"them; give the network outputs={entries * self.width}"
+                    f"them; give the network outputs={entries * self.width}, or a variable that many numbers"
                 )
 
     def entries(self, environment: Environment) -> tuple[Array, Params]:

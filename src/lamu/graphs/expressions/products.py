@@ -211,7 +211,7 @@ def _require_numbers(side: Expression, sign: str) -> None:
     if side.kinds() and not {Numbers, Statistics} & set(side.kinds()):
         raise TypeError(
             f"{sign} takes numbers and vectors, and {', '.join(sorted(side.names))} is {side.kinds()[0].words}; "
-            "change that variable's prior"
+            "change that variable's prior, or, for several observations of it, give the factor a plate="
         )
 
 
