@@ -310,3 +310,15 @@ def test_programs_leave_out_draws_that_are_no_numbers() -> None:
     for ask in asked:
         with pytest.warns(lamu.scores.UnreliableWeights, match=r"^1 of 4 draws of the parameters"):
             np.testing.assert_allclose(ask(), expected, rtol=1e-5)
+
+
+def test_a_target_that_is_nan_is_no_fault_of_the_draws() -> None:
+    """Its density is NaN as of any prediction; it was called a fault of all draws."""
+    x, y = np.eye(4), np.arange(8.0).reshape(4, 2)
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(scale=1.0))
+    prediction = lamu.fit(model, (x, y), lamu.algorithms.ivon(), steps=5).posterior.predict(x)
+    y[1, 0] = np.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = prediction.log_prob(y)
+    np.testing.assert_array_equal(np.isnan(found), [False, True, False, False])

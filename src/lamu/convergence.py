@@ -290,28 +290,31 @@ def is_sound(log_densities: Any) -> bool:
     return not bool(np.any(np.isnan(values) | np.isposinf(values)))
 
 
-def sound_average(average: Any, by_draw: Callable[[], Any], log_weights: Any = None) -> Any:
+def sound_average(average: Any, by_draw: Callable[[], Any], log_weights: Any = None, y: Any = 0.0) -> Any:
     """Returns the log of an average of densities, with zero for draws whose density is NaN or ∞.
 
     Args:
         average: the result of a compiled program, `[N]`.
         by_draw: returns the averaged log densities, `[S, N]`; called only where the average is NaN or ∞.
         log_weights: of the draws, `[S]`, normalised; equal where None.
+        y: the values of the targets: NaN has no density under any draw, which is no fault of the draws.
     """
     # A compiled program cannot warn, so its result is checked here; the second average is rare, and not compiled.
     if is_sound(average):
         return average
-    log_densities = counted_out(np.asarray(by_draw()))
+    unknown = np.isnan(np.asarray(y, float))
+    unknown = unknown.reshape(*unknown.shape[:1], -1).any(axis=-1)
+    log_densities = counted_out(np.asarray(by_draw()), unknown)
     each = -math.log(len(log_densities)) if log_weights is None else np.asarray(log_weights)[:, None]
     with np.errstate(invalid="ignore"):  # NaN where no draw has a density
         averages = np.logaddexp.reduce(log_densities + each, axis=0)
     return jax.device_put(averages.astype(log_densities.dtype))
 
 
-def counted_out(log_densities: np.ndarray) -> np.ndarray:
-    """Replaces NaN and ∞ in log densities `[S, N]` by −∞, with a warning; NaN where all of a row are."""
+def counted_out(log_densities: np.ndarray, unknown: Any = False) -> np.ndarray:
+    """Replaces NaN and ∞ in log densities `[S, N]` by −∞, with a warning; a row stays NaN where all are or `unknown`."""
     # With zero densities the average of importance weights stays a lower bound; that of the others alone is not one.
-    unsound = np.isnan(log_densities) | (log_densities == np.inf)
+    unsound = (np.isnan(log_densities) | (log_densities == np.inf)) & ~np.asarray(unknown)
     if not unsound.any():
         return log_densities
     draws, rows = unsound.any(axis=1), unsound.any(axis=0)

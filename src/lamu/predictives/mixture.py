@@ -23,7 +23,7 @@ from lamu.predictives.interface import Predictive, quantile_in_support
 from lamu.predictives.lazy import draw_in_chunks
 from lamu.predictives.padding import compiled_answers
 from lamu.record import record, static
-from lamu.supports import Support
+from lamu.supports import Support, value_of
 from lamu.typing import Array, Number, Params, RandomKey, Targets
 
 __all__ = ["AveragedPredictive", "MixturePredictive", "logsumexp_of_others"]
@@ -213,7 +213,7 @@ class MixturePredictive(AveragedPredictive):
         return compiled(self, "epistemic")
 
     def log_prob(self, y: Targets) -> Array:
-        return sound_average(self.averaged(y), lambda: self.by_draw(y), self.log_weights)
+        return sound_average(self.averaged(y), lambda: self.by_draw(y), self.log_weights, value_of(y))
 
     def averaged(self, y: Targets) -> Array:
         """Returns the same in a compiled function: NaN where a draw has no density."""
