@@ -312,7 +312,7 @@ def sound_average(average: Any, by_draw: Callable[[], Any], log_weights: Any = N
 
 
 def counted_out(log_densities: np.ndarray, unknown: Any = False) -> np.ndarray:
-    """Replaces NaN and ∞ in log densities `[S, N]` by −∞, with a warning; a row stays NaN where all are or `unknown`."""
+    """Replaces NaN and ∞ in log densities `[S, N]` by −∞, with a warning; NaN where all are or `unknown`."""
     # With zero densities the average of importance weights stays a lower bound; that of the others alone is not one.
     unsound = (np.isnan(log_densities) | (log_densities == np.inf)) & ~np.asarray(unknown)
     if not unsound.any():
