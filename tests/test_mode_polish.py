@@ -345,3 +345,17 @@ def test_cut_points_move_with_the_weights_to_the_mode() -> None:
     assert posterior.evidence is not None
     point = lamu.fit(model, (x, y), lamu.algorithms.adam(1e-2), epochs=30).posterior
     assert lamu.scores.nll(posterior.predict(x), y) < lamu.scores.nll(point.predict(x), y) + 0.02
+
+
+def test_a_median_at_its_mode_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """At the kinks of a pinball loss no gradient vanishes; it warned `Unconverged` and advised another activation."""
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(41, 2))
+    y = x @ [1.0, -0.5] + 0.3 * generator.laplace(size=41)
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Quantile(0.5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", lamu.Unconverged)
+        posterior = lamu.fit(model, (x, y), lamu.algorithms.laplace(), steps=3000, batch_size=41).posterior
+    assert posterior.convergence.converged
+    assert posterior.evidence is None
+    assert "kinks of a Quantile likelihood" in caplog.text

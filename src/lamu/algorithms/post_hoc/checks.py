@@ -128,7 +128,8 @@ def _length(vector: Params) -> float:
 def posterior_at_mode(polished: Polished, objective: Objective, key: RandomKey, kept: bool = False) -> Posterior:
     """Returns the posterior at a mode with its convergence; without an evidence and with a warning if it is no mode."""
     posterior = polished.mode.integrated(objective, key)
-    remedy = _remedy(kept, polished.stalled)
+    at_kink = polished.stalled and objective.model.identified  # of the likelihood, or at the digits of the loss
+    remedy = _remedy(kept, polished.stalled, at_kink)
     if not polished.found:
         remedy = (
             f"no evidence: the residual at the mode is {polished.residual:.2g} nats, where an evidence needs "
@@ -148,7 +149,7 @@ def posterior_at_mode(polished: Polished, objective: Objective, key: RandomKey, 
         return replace(_regular(posterior, dtype), evidence=None)
     if not polished.found:
         if convergence.converged:  # of what has not, `fit` warns, with the same remedy
-            if kept:  # predictions need no mode, and pretrained weights are seldom at one
+            if kept or at_kink:  # predictions need no mode, and pretrained weights are seldom at one
                 logging.getLogger("lamu").warning("The posterior has %s.", remedy)
             else:
                 warnings.warn(remedy, Unconverged, stacklevel=4)
@@ -172,11 +173,16 @@ def require_positive(fit: LaplaceFit, objective: Objective) -> None:
     )
 
 
-def _remedy(kept: bool, stalled: bool) -> str:
+def _remedy(kept: bool, stalled: bool, at_kink: bool) -> str:
     if kept:
         return (
             "the weights arrived trained and were left as they came: train them longer, under the prior that the "
             "posterior is to have, or let a run go on from them for some epochs"
+        )
+    if at_kink:
+        return (
+            "the loss falls no further although its gradient does not vanish, as at the kinks of a Quantile likelihood "
+            "or at the last digits of the loss; compare models by their held-out rows"
         )
     if stalled:
         return (
