@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from lamu.cli.defaults import model_for
+from lamu.cli.defaults import likelihood_for, model_for
 from lamu.cli.recipes import build, find, recipes, settings_of
 from lamu.data import Encoding
 from lamu.networks.normalisation import Dropout
@@ -142,3 +142,12 @@ def test_every_algorithm_runs_or_is_refused_with_an_option(lamu, name, task):
 
 def _needs(recipe) -> bool:
     return any(parameter.default is parameter.empty for parameter in settings_of(recipe).values())
+
+
+@pytest.mark.parametrize("name", ["gamma", "poisson"])
+def test_a_target_counted_from_its_least_is_refused_where_its_zero_matters(name):
+    """Counts above 1e7 were said to be 0.2857143, which is their distance from the least in units of the range."""
+    shifted = Encoding("y", "regression", (), ("a", "b"), ((), ()), units=(("y", 1e7, 3.0),))
+    with pytest.raises(ValueError, match="takes it neither shifted nor scaled; leave --likelihood"):
+        likelihood_for(shifted, name)
+    assert likelihood_for(shifted, "gaussian").support.affine

@@ -101,6 +101,13 @@ def _network(encoding: Encoding) -> Network:
 def likelihood_for(encoding: Encoding, name: str | None = None) -> Likelihood:
     """Returns the likelihood of a table's target."""
     likelihood = _named(encoding, name)
+    origin, unit = encoding.origin_and_unit(encoding.target)
+    if (origin, unit) != (0.0, 1.0) and not likelihood.support.affine:
+        raise ValueError(
+            f"the target {encoding.target!r} runs from {origin:.9g} to {origin + unit:.9g}, of which float32 keeps too "
+            f"few digits, and {likelihood.name} takes it neither shifted nor scaled; leave --likelihood {name} out, or "
+            "change the units of the target"
+        )
     brought = dict(encoding.beside)
     if "censored" in brought:
         return RightCensored(likelihood)
