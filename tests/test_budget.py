@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (102_954, 74_000),
+    "lines": (102_961, 74_000),
     "files": (370, 330),
-    "lines of code": (50_725, 36_000),
+    "lines of code": (50_732, 36_000),
     "lines of code, core": (33_826, 25_000),
     "lines of code, graphs": (8_130, 6_000),
-    "lines of code, tables": (8_769, 5_000),
+    "lines of code, tables": (8_776, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.484, 0.5),
     "import lines a line of code": (0.172, 0.15),
