@@ -295,11 +295,18 @@ def test_the_evidence_of_a_learned_noise_is_integrated_over_it(rows: int) -> Non
     np.testing.assert_allclose(total, expected, atol=0.08)
 
 
-def test_a_mode_at_a_kink_is_told_what_to_do_and_one_that_was_not_reached_to_train() -> None:
+def test_a_mode_at_a_kink_is_told_what_to_do_and_one_that_was_not_reached_to_train(monkeypatch: Any) -> None:
     x, y, _, _ = linear_data([8], 12, 1)
     model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(1.0))
     found = evidence(lamu.fit(model, (x, y), lamu.algorithms.conjugate()).posterior, (x, y))
-    for stalled, words in ((True, "activation without kinks, such as MLP"), (False, "train for more epochs")):
+    told = (
+        (True, False, "activation without kinks, such as MLP"),
+        (True, True, "kinks of a Quantile likelihood"),
+        (False, False, "train for more epochs"),
+        (False, True, "train for more epochs"),
+    )
+    for stalled, linear, words in told:
+        monkeypatch.setattr(lamu.Model, "identified", property(lambda self, linear=linear: linear))
         posterior = posterior_at_mode(Polished(found.fit, 20.0, 2, stalled), found.objective, KEY)
         assert posterior.evidence is None
         assert words in posterior.convergence.remedy
