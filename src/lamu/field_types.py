@@ -28,17 +28,18 @@ def hints_of(cls: type) -> Mapping[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.name in hints}
 
 
-def checking_arguments(function: F) -> F:
+def checking_arguments(function: F, cls: type | None = None) -> F:
     """Returns a function that refuses arguments of other types than annotated, in its own sentence if it has one."""
-    signature = inspect.signature(function)
+    # `cls`: the dataclass whose constructor it is; inherited fields have the annotations of other modules.
 
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
+        signature = _signature(function)
+        hints = _hints_of_arguments(function) if cls is None else hints_of(cls)
         try:
             given = signature.bind(*args, **kwargs).arguments
         except TypeError:  # the call's own error names the argument
             return function(*args, **kwargs)
-        hints = _hints_of_arguments(function)
         unsuited = [name for name, value in given.items() if name in hints and not _suits(value, hints[name])]
         if not unsuited:
             return function(*args, **kwargs)
@@ -53,15 +54,21 @@ def checking_arguments(function: F) -> F:
     return typing.cast("F", checked)
 
 
+_signature = functools.cache(inspect.signature)
+
+
 @functools.cache
 def _hints_of_arguments(function: Callable[..., Any]) -> Mapping[str, Any]:
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    names = [name for name, each in inspect.signature(function).parameters.items() if each.kind not in several]
     try:
         hints = typing.get_type_hints(function)
     except Exception:  # as in `hints_of`
         return {}
-    return {name: hints[name] for name in names if name in hints}
+    return {
+        name: hints[name]
+        for name, each in _signature(function).parameters.items()
+        if name in hints and each.kind not in several
+    }
 
 
 def _suits(value: object, hint: Any) -> bool:

@@ -29,7 +29,7 @@ from typing import Any, TypeVar, dataclass_transform
 import jax
 import numpy as np
 
-from lamu.field_types import hints_of, is_instance, written
+from lamu.field_types import checking_arguments, hints_of, is_instance, written
 from lamu.typing import Data, Document
 
 __all__ = [
@@ -203,6 +203,8 @@ def record(cls: type[T]) -> type[T]:
     if registered is not None and registered.__module__ != cls.__module__:
         raise TypeError(f"the record name {name!r} is taken by {registered.__module__}; choose another one")
     _TYPES[name] = cls
+    if getattr(cls, "_checks_arguments", False) and cls.__module__.startswith("lamu."):  # others' may be anything
+        cls.__init__ = checking_arguments(cls.__init__, cls)  # pyright: ignore[reportAttributeAccessIssue]
     return cls
 
 

@@ -6,6 +6,7 @@ import functools
 import inspect
 import operator
 import sys
+from collections.abc import Callable
 from numbers import Real
 from typing import Any, TypeVar
 
@@ -40,13 +41,22 @@ def number(value: Any) -> float | None:
 
 def require_positive(name: str, value: Any, advice: str) -> None:
     """Raises a ValueError unless numbers are positive and finite; None and traced ones pass."""
-    if value is not None and not isinstance(value, Tracer) and not np.all(np.greater(value, 0) & np.isfinite(value)):
-        raise ValueError(f"the {name} {value} is not positive and finite; {advice}")
+    if value is not None and not isinstance(value, Tracer):
+        is_positive = _holds(name, value, advice, lambda: np.greater(value, 0) & np.isfinite(value))
+        require(is_positive, f"the {name} {value} is not positive and finite; {advice}")
 
 
 def require_share(name: str, value: Any, advice: str) -> None:
     """Raises a ValueError unless a number is strictly between zero and one; a traced one passes."""
-    require((value > 0) & (value < 1), f"the {name} {value} is not between 0 and 1; {advice}")
+    is_inside = _holds(name, value, advice, lambda: (value > 0) & (value < 1))
+    require(is_inside, f"the {name} {value} is not between 0 and 1; {advice}")
+
+
+def _holds(name: str, value: Any, advice: str, condition: Callable[[], Any]) -> Any:
+    try:
+        return condition()
+    except TypeError:
+        raise TypeError(f"the {name} {value!r} is not a number; {advice}") from None
 
 
 def whole(value: Any) -> int | None:

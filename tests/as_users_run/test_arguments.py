@@ -93,3 +93,28 @@ def test_the_sentence_of_a_type_names_value_and_remedy() -> None:
 def test_lists_are_taken_for_tuples_and_structures_may_be_classes() -> None:
     assert lamu.mcmc.parallel_tempering(temperatures=[1, 3]).kernel.temperatures == (1.0, 3.0)
     assert lamu.algorithms.von(structure=Dense).structure is Dense
+
+
+def constructors() -> list[tuple[Any, str]]:
+    """Every argument of a likelihood, a prior or a network without obligatory ones whose annotation is of a number."""
+    found = []
+    for face in (lamu.likelihoods, lamu.priors, lamu.networks):
+        for name in face.__all__:
+            constructor = getattr(face, name)
+            parameters = inspect.signature(constructor).parameters.values() if callable(constructor) else []
+            if inspect.isabstract(constructor) or any(each.default is each.empty for each in parameters):
+                continue
+            for each in parameters:
+                if each.annotation in ("Number", "Number | None", "float", "DispersionPrior", "bool", "Prior"):
+                    found.append((constructor, each.name))
+    return found
+
+
+@pytest.mark.parametrize("given", ["nonsense", object])
+def test_constructors_refuse_arguments_of_other_types(given: object) -> None:
+    """Priors took any `loc` and likelihoods any prior of a dispersion, until a run failed somewhere inside."""
+    found = constructors()
+    assert len(found) > 50
+    for constructor, name in found:
+        with pytest.raises((TypeError, ValueError), match=f"^(the )?{name}[= ].*; (give|it is)"):
+            constructor(**{name: given})

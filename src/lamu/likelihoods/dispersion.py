@@ -29,6 +29,8 @@ __all__ = [
 class DispersionPrior(ABC):
     """Base class of priors of a positive dispersion, as densities of its logarithm."""
 
+    _checks_arguments = True  # of constructors, by `record`
+
     @abstractmethod
     def log_prob(self, log_scale: Array) -> Array:
         """Returns the log density of each logarithm in nats, in its shape."""

@@ -91,6 +91,8 @@ class Likelihood:
     logits: bool | Any = False
     takes_trials: bool | Any = False
 
+    _checks_arguments = True  # of constructors, by `record`
+
     def __call__(self, outputs: PyTree) -> LikelihoodOf:
         r"""Returns \(p(y \mid f)\) for outputs of a `lamu.Graph`, `m.sample("y", Bernoulli()(decode(z)))`."""
         return LikelihoodOf(self, outputs)

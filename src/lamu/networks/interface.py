@@ -71,6 +71,8 @@ class Network(ABC):
     codes: Any = ()
     trained: bool | Any = False
 
+    _checks_arguments = True  # of constructors, by `record`
+
     @property
     def name(self) -> str:
         """The name of the network in messages."""
@@ -141,6 +143,8 @@ class Normaliser:
         >>> Centred().apply(params, state, jnp.array([[1.0, 3.0]], jnp.float32), False, None)[0].tolist()
         [[-1.0, 1.0]]
     """
+
+    _checks_arguments = True  # of constructors, by `record`
 
     masked: bool = True
 

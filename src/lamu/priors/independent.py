@@ -13,6 +13,7 @@ from jax.scipy.special import gammaln, logit
 from lamu import tree
 from lamu.families import Binary
 from lamu.families.special import log_prob_of_student
+from lamu.field_types import checking_arguments
 from lamu.priors.interface import IndependentLeaves, by_patterns, keep_patterns
 from lamu.record import record, static
 from lamu.sizes import require_positive, require_share
@@ -431,6 +432,7 @@ class SpikeAndSlab(Independent):
         return scale * jax.random.normal(noise, shape, dtype)
 
 
+@checking_arguments
 def ScaleMixture(weight: Number = 0.5, wide: Number = 1.0, narrow: Number = 0.05) -> SpikeAndSlab:
     r"""Returns the spike and slab prior by its two standard deviations, as in Bayes by Backprop.
 

@@ -214,6 +214,8 @@ class Prior(Protocol):
 class IndependentLeaves(Prior):
     """Base class of priors with independent leaves, in which frozen leaves have no effect on free ones."""
 
+    _checks_arguments = True  # of constructors, by `record`
+
     def given(self, frozen: Params) -> Prior:
         return self
 
