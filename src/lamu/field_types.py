@@ -71,7 +71,7 @@ def _hints_of_arguments(function: Callable[..., Any]) -> Mapping[str, Any]:
     }
 
 
-def _suits(value: object, hint: Any) -> bool:
+def _suits(value: object, hint: object) -> bool:
     """Whether an argument is what its annotation says; a list is taken for a tuple, and a class for no object."""
     if isinstance(value, type):
         kinds = [typing.get_origin(each) or each for each in _alternatives(hint)]
@@ -80,16 +80,17 @@ def _suits(value: object, hint: Any) -> bool:
     return is_instance(tuple(value) if isinstance(value, list) else value, hint)
 
 
-def _alternatives(hint: Any) -> tuple[Any, ...]:
+def _alternatives(hint: object) -> tuple[object, ...]:
     return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
 
 
-def _sentence(name: str, value: object, hint: Any, default: object) -> str:
+def _sentence(name: str, value: object, hint: object, default: object) -> str:
     kinds = [each for each in _alternatives(hint) if each is not type(None)]
     if isinstance(value, type):
         return f"{name}={value.__name__} is a class; give an object, for instance {value.__name__}()"
     named = lambda kind: f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}"
-    words = dict.fromkeys("a number" if each in (*_NUMBERS, jax.Array) else named(written(each)) for each in kinds)
+    known = {bool: "True or False", int: "a number", float: "a number", jax.Array: "a number"}
+    words = dict.fromkeys(known.get(each) or named(written(each)) for each in kinds)
     if default is None:
         remedy = "give one, or leave it out"
     else:

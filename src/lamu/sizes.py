@@ -34,7 +34,7 @@ def require(condition: Any, message: str) -> None:
         raise ValueError(message)
 
 
-def number(value: Any) -> float | None:
+def number(value: object) -> float | None:
     """Returns a real number, of Python or NumPy, as a float; None for anything else, and for truth values."""
     return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
 
@@ -69,7 +69,7 @@ def whole(value: Any) -> int | None:
         return None
 
 
-def whole_number(name: str, value: Any, least: int = 1, problem: str = "is not possible") -> int:
+def whole_number(name: str, value: object, least: int = 1, problem: str = "is not possible") -> int:
     """Returns an argument as an int; raises a ValueError where it is not a whole number, or is below `least`."""
     count = whole(value)
     if count is None or count < least:
