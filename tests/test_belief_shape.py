@@ -128,6 +128,31 @@ def test_a_scale_of_few_groups_that_hardly_differ_is_too_narrow():
 
 
 @pytest.mark.stress
+def test_forty_groups_of_three_coefficients_are_asked():
+    """492 statistics, where nothing was asked beyond 256; exact, since the posterior is a Gaussian."""
+    rng, groups, spread = np.random.default_rng(0), 40, 4.0
+    x, y = rng.normal(size=(groups, 5, 3)), rng.normal(size=(groups, 5))
+
+    def program(m: Any) -> None:
+        w = m.sample("w", MultivariateNormal(jnp.zeros(3), jnp.eye(3)))
+        b = m.sample("b", graphs.MultivariateNormal(w, spread * jnp.eye(3)), plate=groups)
+        with m.rows():
+            m.sample("y", graphs.Normal(m.data("x") @ b[m.data("group")], precision=1.0))
+
+    P = np.zeros((3 * groups + 3, 3 * groups + 3))
+    for g in range(groups):
+        own = slice(3 * g, 3 * g + 3)
+        P[own, own] = spread * np.eye(3) + x[g].T @ x[g]
+        P[own, -3:] = P[-3:, own] = -spread * np.eye(3)
+    P[-3:, -3:] = (1.0 + spread * groups) * np.eye(3)
+    of_beliefs = np.concatenate([*(np.diag(np.linalg.inv(P[i : i + 3, i : i + 3])) for i in range(0, len(P), 3))])
+    exact = np.sqrt(np.min(of_beliefs / np.diag(np.linalg.inv(P))))
+    with pytest.warns(Unconverged, match="too narrow, most of all in 'w'"):
+        fit = lamu.fit(lamu.Graph(program), {"x": x, "group": np.arange(groups), "y": y}, lamu.algorithms.vmp())
+    assert fit.convergence.share == pytest.approx(exact, rel=0.01)
+
+
+@pytest.mark.stress
 def test_beliefs_of_models_with_symmetries_are_not_asked():
     y = np.random.default_rng(0).normal(size=(30, 2))
     fit = lamu.fit(graphs.models.GaussianMixture(2, 2), {"y": y}, lamu.algorithms.vmp(), steps=5)

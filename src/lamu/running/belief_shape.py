@@ -50,7 +50,7 @@ _ROWS = 4096  # at once
 _FARTHEST_BELOW = 5.0  # nats that one draw counts
 _AMONG_THE_WORST = 0.5  # of the largest discrepancy of a variable
 _CLEAR = 0.95  # of a deviation, two standard errors added
-_MOST_STATISTICS = 256  # whose Hessian is taken
+_MOST_STATISTICS = 1024  # whose Hessian is taken
 
 
 def shape_of(
