@@ -153,6 +153,31 @@ def test_forty_groups_of_three_coefficients_are_asked():
 
 
 @pytest.mark.stress
+@pytest.mark.parametrize("replicates", [True, False])
+def test_products_are_asked_where_one_side_is_measured_too(replicates):
+    """Errors in a regressor: by NUTS the noise has .43 and the slope .61 of its deviation, and nothing was said."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=80)
+    data = {"y": 1.0 + 2.0 * x + 0.5 * rng.normal(size=80), "w": x[:, None] + 0.5 * rng.normal(size=(80, 3))}
+
+    def program(m: Any) -> None:
+        w, noise = (m.sample(name, Gamma(2.0, 1.0)) for name in ("measured", "noise"))
+        a, b = m.sample("a", graphs.Normal(0.0, precision=0.1)), m.sample("b", graphs.Normal([0.0], precision=0.1))
+        with m.rows():
+            x = m.sample("x", graphs.Normal([0.0], precision=1.0))
+            m.sample("y", graphs.Normal(a + b @ x, precision=noise))
+            if replicates:
+                m.sample("w", graphs.Normal(x[0] * jnp.ones(3), precision=w))
+
+    data = data if replicates else {"y": data["y"]}
+    fit = lamu.fit(lamu.Graph(program), data, lamu.algorithms.vmp())
+    assert (fit.convergence.share is None) == (not replicates)  # without them the sign of b is free
+    if replicates:
+        assert fit.convergence.share < 0.65
+        assert "'b'" in fit.convergence.misshapen
+
+
+@pytest.mark.stress
 def test_beliefs_of_models_with_symmetries_are_not_asked():
     y = np.random.default_rng(0).normal(size=(30, 2))
     fit = lamu.fit(graphs.models.GaussianMixture(2, 2), {"y": y}, lamu.algorithms.vmp(), steps=5)

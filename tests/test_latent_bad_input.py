@@ -42,7 +42,8 @@ def test_a_number_that_others_depend_on_is_there_or_not() -> None:
     graph.read({"x": x, "y": Y})
     x[5, 1] = np.nan
     with pytest.raises(
-        ValueError, match="x is NaN in row 5, and y depends on it; give x in every row, or leave it out"
+        ValueError,
+        match=r"x is NaN in row 5, and y depends on it; give .* to impute it, sample it with y as one vector",
     ):
         graph.read({"x": x, "y": Y})
 

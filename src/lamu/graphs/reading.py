@@ -257,7 +257,8 @@ def _refuse_holes_above(y: Mapping[str, Any], sites: tuple[GraphSite, ...]) -> N
             row = int(np.argwhere(~np.asarray(part.observed))[0][0])
             raise ValueError(
                 f"{site.name} is NaN in row {row}, and {below[0]} depends on it; give {site.name} in every row, or "
-                "leave it out, and it is latent in all of them"
+                f"leave it out, and it is latent in all of them; to impute it, sample it with {below[0]} as one vector "
+                "with a NormalWishart belief, or write the program in NumPyro, for nuts()"
             )
 
 

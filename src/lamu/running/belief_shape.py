@@ -177,9 +177,12 @@ def _have_deviations(model: MessageTarget, rows: Arrays) -> bool:
     example = rows.example(1)
     if len(model.blocks) < 2 or model.frozen or model.has_categories(example) or model.has_alike_members(example):
         return False
-    # Of products W @ z the rotations and signs are free.
-    if isinstance(model, Graph) and (model.networks or model.local or multiplies_variables(model.sites)):
-        return False
+    if isinstance(model, Graph):
+        # Of products W @ z the rotations and signs are free, unless a side is observed, or what it tells of others is.
+        seen = [site for site in model.in_rows if site.name in example.y and not multiplies_variables(site)]
+        pinned = frozenset().union({site.name for site in seen}, *(site.factor.names for site in seen))
+        if model.networks or model.local or multiplies_variables(model.sites, pinned):
+            return False
     return model.expansion is None
 
 

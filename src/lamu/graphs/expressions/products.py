@@ -230,7 +230,7 @@ def scaled(left: Any, right: Any) -> Multiple | RateProduct:
     if left.names and right.names:
         raise TypeError(
             f"* takes known numbers on one side, and meets {', '.join(sorted(left.names))} and "
-            f"{', '.join(sorted(right.names))}; write the product of two vectors as a @ b"
+            f"{', '.join(sorted(right.names))}; write the product of two vectors as a @ b, also of one entry"
         )
     by, of = (left, right) if not left.names else (right, left)
     if isinstance(of, RateProduct):
@@ -238,10 +238,11 @@ def scaled(left: Any, right: Any) -> Multiple | RateProduct:
     return Multiple(by, of)
 
 
-def multiplies_variables(node: Any) -> bool:
-    """Whether a product below a node has variables on both of its sides."""
+def multiplies_variables(node: Any, beside: frozenset[str] = frozenset()) -> bool:
+    """Whether a product below a node has variables on both of its sides, beside some."""
     found = jax.tree.leaves(node, is_leaf=lambda part: isinstance(part, Times))
-    return any(isinstance(part, Times) and bool(part.left.names and part.right.names) for part in found)
+    products = (part for part in found if isinstance(part, Times))
+    return any(bool(part.left.names - beside and part.right.names - beside) for part in products)
 
 
 @record
