@@ -148,7 +148,7 @@ def test_what_is_asked_wrongly_is_said(posterior: lamu.Posterior) -> None:
     ):
         with pytest.raises(ValueError, match=words):
             posterior.predict(x)
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="at least 1"):
         posterior.predict(X, samples=0)
     with pytest.raises(AttributeError, match="holds no draws"):
         _ = posterior.samples

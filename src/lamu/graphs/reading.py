@@ -221,7 +221,8 @@ def require_shapes(rows: Arrays, shared: tuple[GraphSite, ...], sites: tuple[Gra
     open_to = {
         site.name: site
         for site in sites
-        if site.shape is None and site.factor.exact and value_of(rows.y, site.name)[0] is not None
+        if site.shape is None and site.factor.exact and not isinstance(site.factor, WordsFactor)
+        if value_of(rows.y, site.name)[0] is not None
     }
     if not open_to:
         return
