@@ -176,7 +176,7 @@ def test_the_process_is_the_limit_of_cauchy_networks() -> None:
 @for_each(
     "make, words",
     [
-        (lambda: NNGP(0), "a depth of 0 is not a number"),
+        (lambda: NNGP(0), "depth=0 is not a number"),
         (lambda: NNGP(activation="tanh"), "activation 'tanh'; choose 'relu' or 'erf'"),
         (lambda: NNGP(gain=-1.0), "the gain -1.0 is not positive"),
         (lambda: NNGP().kernel(X[0]), r"shape \(3,\); give rows"),

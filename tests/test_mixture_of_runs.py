@@ -73,7 +73,7 @@ def test_weights_by_evidence_are_the_bounds_in_closed_form() -> None:
 def test_mistakes_say_what_to_do() -> None:
     with pytest.raises(ValueError, match="components=0"):
         mixture(components=0)
-    with pytest.raises(ValueError, match="0 draws"):
+    with pytest.raises(ValueError, match="samples=0 cannot"):
         EvidenceWeights(samples=0)
     model = lamu.Model(MLP((3,), normalise=BatchNorm()), lamu.likelihoods.Gaussian(1.0))
     with pytest.raises(ValueError, match="batch statistics"):

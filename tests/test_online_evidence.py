@@ -278,7 +278,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         fit(Model(Linear(), Gaussian(), ScaleMixture()), (X, Y), online_laplace(), steps=1)
     with pytest.raises(ValueError, match="not a prefix of the parameters"):
         fit(Model(Linear(), Gaussian(), LayerwiseNormal({"w": 1.0})), (X, Y), adam(), steps=1)
-    with pytest.raises(ValueError, match="'a' is not positive"):
+    with pytest.raises(ValueError, match="is not positive and finite; give a positive number for 'a'"):
         LayerwiseNormal({"a": -1.0})
     with pytest.raises(ValueError, match="have the shape"):
         LayerwiseNormal({"a": jnp.ones(3)}).check({"a": jnp.ones(2)})

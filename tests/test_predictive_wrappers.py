@@ -113,6 +113,9 @@ class Recorder(Predictive):
         self.asked.append(asked)
         return jnp.array([1.0, 2.0])
 
+    def warn(self) -> None:
+        self.answer("warn")
+
     def log_prob(self, y: Any) -> Any:
         return self.answer("log_prob", y)
 
@@ -148,6 +151,7 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "variance": lambda pred: pred.variance,
     "aleatoric": lambda pred: pred.aleatoric,
     "epistemic": lambda pred: pred.epistemic,
+    "warn": lambda pred: pred.warn(),
     "log_prob": lambda pred: pred.log_prob("y"),
     "cdf": lambda pred: pred.cdf("y"),
     "left_out": lambda pred: pred.left_out("y"),

@@ -415,7 +415,15 @@ SHIFTED = {"log_prob", "cdf", "log_tails", "log_cdf", "log_survival", "counted",
 def _arguments(name: str) -> tuple[Any, ...] | None:
     f, y, key = jnp.zeros((2, 1)), jnp.array([3.0, 5.0]), jax.random.key(0)
     by_name = {"params": {"log_scale": jnp.ones(1)}, "f": f, "y": y, "key": key, "weights": jnp.ones(2)}
-    by_name |= {"lower": y, "upper": y + 1, "factor": 2.0, "width": 1, "mean": f, "covariance": f[:, :, None]}
+    by_name |= {
+        "lower": y,
+        "upper": y + 1,
+        "factor": 2.0,
+        "width": 1,
+        "mean": f,
+        "covariance": f[:, :, None],
+        "step": f,
+    }
     found = inspect.getattr_static(Likelihood, name)
     return tuple(by_name[p] for p in list(inspect.signature(found).parameters)[1:]) if callable(found) else None
 

@@ -193,7 +193,7 @@ class _Censored(LikelihoodWrapper):
         Raises:
             ValueError: for a mapping of other names.
         """
-        return self.split_targets(y, self.second)
+        return self._split_targets(y, self.second)
 
     def outputs(self, y: Targets) -> int:
         return self.base.outputs(self.split(y)[0])

@@ -241,7 +241,7 @@ class Likelihood:
         """
         self.support.check(value_of(y), self.name)
 
-    def split_targets(self, y: Targets, second: str) -> tuple[Targets, Targets]:
+    def _split_targets(self, y: Targets, second: str) -> tuple[Targets, Targets]:
         """Returns the value and the entry `second` of each row, None for plain targets.
 
         Raises:

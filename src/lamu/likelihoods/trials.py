@@ -69,7 +69,7 @@ class Binomial(IndependentTargets):
 
     def check(self, y: Targets) -> None:
         """Raises a ValueError unless successes and trials are whole numbers, with at most as many successes."""
-        value, trials = self.split_targets(y, "trials")
+        value, trials = self._split_targets(y, "trials")
         if trials is None:
             super().check(value)
             return
@@ -90,7 +90,7 @@ class Binomial(IndependentTargets):
             )
 
     def outputs(self, y: Targets) -> int:
-        return super().outputs(self.split_targets(y, "trials")[0])
+        return super().outputs(self._split_targets(y, "trials")[0])
 
     def init(self, y: Targets) -> Params:
         return {}
@@ -103,7 +103,7 @@ class Binomial(IndependentTargets):
             f: the outputs.
             y: successes, or `{"value": successes, "trials": trials}`.
         """
-        value, trials = self.split_targets(y, "trials")
+        value, trials = self._split_targets(y, "trials")
         if trials is None:
             return super().log_prob(params, f, value)
         value, trials = (jnp.reshape(part, f.shape).astype(f.dtype) for part in (value, trials))
@@ -111,7 +111,7 @@ class Binomial(IndependentTargets):
 
     def cdf(self, params: Params, f: Array, y: Targets) -> Array:
         """Returns P(Y ≤ y | f), for successes alone, or with trials as for `log_prob`."""
-        value, trials = self.split_targets(y, "trials")
+        value, trials = self._split_targets(y, "trials")
         if trials is None:
             return super().cdf(params, f, value)
         y, n = (jnp.reshape(part, f.shape).astype(f.dtype) for part in (jnp.floor(value), trials))
@@ -125,7 +125,7 @@ class Binomial(IndependentTargets):
         return self.trials is None
 
     def counted(self, params: Params, f: Array, y: Targets, weights: Array) -> Array:
-        trials = self.split_targets(y, "trials")[1]
+        trials = self._split_targets(y, "trials")[1]
         return weights if trials is None else weights * jnp.asarray(trials).astype(weights.dtype)
 
     def target_log_prob(self, params: Params, f: Array, y: Array) -> Array:

@@ -54,6 +54,9 @@ class PredictiveWrapper(Predictive):
     def epistemic(self) -> Array:
         return self.arranged(self.base.epistemic)
 
+    def warn(self) -> None:
+        self.base.warn()
+
     def log_prob(self, y: Targets) -> Array:
         return self.base.log_prob(self.target_rows(y))
 
