@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -47,7 +48,7 @@ def checking_arguments(function: F, cls: type | None = None) -> F:
         try:
             function(*args, **kwargs)
         except (TypeError, ValueError) as error:
-            if f"{name}=" in str(error):
+            if re.search(rf"\b{name}\b.*;", str(error), re.DOTALL):  # a sentence with a remedy
                 raise
         raise TypeError(_sentence(name, given[name], hints[name], signature.parameters[name].default)) from None
 

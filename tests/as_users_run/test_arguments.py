@@ -86,6 +86,8 @@ def test_the_sentence_of_a_type_names_value_and_remedy() -> None:
         lamu.algorithms.ivon(curvature=Price)
     with pytest.raises(TypeError, match=r"^covariance='diag' is not a DiagonalDeviations or a LowRankDeviations; give"):
         lamu.algorithms.swag(covariance="diag")
+    with pytest.raises(ValueError, match=r"^unknown activation .*; choose one of relu, tanh"):
+        lamu.networks.MLP(activation=np.tanh)
     with pytest.raises(TypeError, match=r"^structure='dense' is no structure of a precision; give"):
         lamu.algorithms.von(structure="dense")
 
