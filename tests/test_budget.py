@@ -20,7 +20,7 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_002, 74_000),
+    "lines": (103_003, 74_000),
     "files": (370, 330),
     "lines of code": (50_760, 36_000),
     "lines of code, core": (33_851, 25_000),
