@@ -73,12 +73,14 @@ def _hints_of_arguments(function: Callable[..., Any]) -> Mapping[str, Any]:
 
 
 def _suits(value: object, hint: object) -> bool:
-    """Whether an argument is what its annotation says; a list is taken for a tuple, and a class for no object."""
+    """Whether an argument is what its annotation says; lists and vectors pass as tuples, and classes not as objects."""
     if isinstance(value, type):
         kinds = [typing.get_origin(each) or each for each in _alternatives(hint)]
         objects = lambda kind: isinstance(kind, type) and kind not in (Any, Callable) and kind.__module__ != "jaxtyping"
         return not all(map(objects, kinds))
-    return is_instance(tuple(value) if isinstance(value, list) else value, hint)
+    if isinstance(value, list | np.ndarray) and np.ndim(value) == 1 and is_instance(tuple(value), hint):
+        return True
+    return is_instance(value, hint)
 
 
 def _alternatives(hint: object) -> tuple[object, ...]:
@@ -92,8 +94,8 @@ def _sentence(name: str, value: object, hint: object, default: object) -> str:
     named = lambda kind: f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}"
     known = {bool: "True or False", int: "a number", float: "a number", jax.Array: "a number"}
     words = dict.fromkeys(known.get(each) or named(written(each)) for each in kinds)
-    if default is None:
-        remedy = "give one, or leave it out"
+    if default is None or default is inspect.Parameter.empty:
+        remedy = "give one" if default is not None else "give one, or leave it out"
     else:
         remedy = f"give for instance {default!r}" if len(repr(default)) < 30 else f"give {type(default).__name__}()"
     return f"{name}={value!r} is not {' or '.join(words)}; {remedy}"

@@ -86,6 +86,8 @@ def test_the_sentence_of_a_type_names_value_and_remedy() -> None:
         lamu.algorithms.ivon(curvature=Price)
     with pytest.raises(TypeError, match=r"^covariance='diag' is not a DiagonalDeviations or a LowRankDeviations; give"):
         lamu.algorithms.swag(covariance="diag")
+    with pytest.raises(TypeError, match=r"^classes='a' is not a number; give one$"):
+        lamu.likelihoods.Ordinal("a")
     with pytest.raises(ValueError, match=r"^unknown activation .*; choose one of relu, tanh"):
         lamu.networks.MLP(activation=np.tanh)
     with pytest.raises(TypeError, match=r"^structure='dense' is no structure of a precision; give"):
@@ -120,3 +122,10 @@ def test_constructors_refuse_arguments_of_other_types(given: object) -> None:
     for constructor, name in found:
         with pytest.raises((TypeError, ValueError), match=f"^(the )?{name}[= ].*; (give|it is)"):
             constructor(**{name: given})
+
+
+def test_positions_are_quoted_as_they_were_given() -> None:
+    with pytest.raises(ValueError, match=r"positions=\(4, 0\.5\) have no targets"):
+        lamu.likelihoods.PerPosition(lamu.likelihoods.Categorical(3), (4, 0.5))
+    likelihood = lamu.likelihoods.PerPosition(lamu.likelihoods.Categorical(3), np.array([4, 2]))
+    assert likelihood.positions == (4, 2)

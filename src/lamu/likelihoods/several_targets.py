@@ -168,13 +168,14 @@ class PerPosition(LikelihoodWrapper):
     positions: tuple[int, ...] = static()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "positions", tuple(map(whole, self.positions)))
+        sizes = tuple(map(whole, self.positions))
         if not isinstance(self.base, Likelihood):
             raise TypeError(f"the base is {self.base!r}; give one of lamu.likelihoods, for instance Categorical(10)")
-        if not self.positions or any(size is None or size < 1 for size in self.positions):
+        if not sizes or any(size is None or size < 1 for size in sizes):
             raise ValueError(
                 f"positions={self.positions} have no targets; give the shape of one row's, for instance (28, 28)"
             )
+        object.__setattr__(self, "positions", sizes)
 
     @property
     def name(self) -> str:
