@@ -82,7 +82,7 @@ def require_rectifiers(model: Target) -> None:
             f"propagated moments are those of a target with Gaussian noise, not of {type(likelihood).__name__}; give "
             "likelihoods.Gaussian(), or another algorithm for other targets"
         )
-    if isinstance(model.network, Standardised) and model.network.constants != (0.0, 1.0):
+    if isinstance(model.network, Standardised) and not (model.network.level is model.network.unit is None):
         raise ValueError("moments are propagated without a level or unit of the outputs; take model.standardised(x, y)")
     if model.frozen is not None:
         raise ValueError("moments are propagated with every weight free; use the model without frozen weights")
