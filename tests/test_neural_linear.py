@@ -209,6 +209,9 @@ def test_it_is_saved_and_what_makes_no_sense_is_refused() -> None:
         fit(Model(Linear(), lamu.likelihoods.Bernoulli()), (X, (Y > 0).astype(int)), ALGORITHM, steps=1)
     with pytest.raises(TypeError, match="not SpikeAndSlab"):
         fit(Model(Linear(), Gaussian(), ScaleMixture()), (X, Y), ALGORITHM, steps=1)
+    units = lamu.networks.Standardised(Linear(), np.zeros(2), np.ones(2), unit=np.array([1.0, 30.0]))
+    with pytest.raises(TypeError, match=r"here they are \[1.0, 30.0\] times those of output 0"):
+        fit(Model(units, Gaussian()), (X, np.stack([Y, Y], axis=1)), ALGORITHM, steps=1)
     with pytest.raises(ValueError, match="prior_rows=0"):
         neural_linear(prior_rows=0)
     other = fit(Model(Linear(), Gaussian()), (X, Y), ivon(0.1), steps=2).posterior

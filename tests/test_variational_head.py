@@ -19,7 +19,7 @@ from lamu.data import Arrays, Batch
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Scaled
 from lamu.loop import fit
 from lamu.model import Model
-from lamu.networks import MLP, BatchNorm, Linear
+from lamu.networks import MLP, BatchNorm, Linear, Standardised
 from lamu.objective import Objective
 from lamu.operators import OutputBlocks
 from lamu.predictives.gaussian import head_features
@@ -149,3 +149,16 @@ def test_what_makes_no_sense_is_refused() -> None:
     ):
         with pytest.raises(TypeError, match=words):
             fit(Model(network, likelihood, prior), (X, Y), variational_head(), steps=1)
+
+
+def test_outputs_of_different_units_have_variances_in_their_units() -> None:
+    """The sum over rows beside 4,000 draws of the belief; five standard errors, with a fixed seed."""
+    network = Standardised(Linear(), np.zeros(2), np.ones(2), level=np.array([1.0, -50.0]), unit=np.array([1.0, 30.0]))
+    model, batch = Model(network, Gaussian(2.0)), Batch.of(X, np.stack([Y, 30 * Y], axis=1))
+    algorithm, objective = variational_head(init_scale=0.3), Objective(model, 40.0)
+    state = algorithm.init(jax.random.key(0), objective, batch)
+    posterior = algorithm.posterior(jax.random.key(1), state, objective, None, None)
+    value = lambda key: jnp.sum(posterior.model.log_likelihood(posterior.belief.sample(key), {}, batch)[0])
+    draws = jax.lax.map(jax.jit(value), jax.random.split(jax.random.key(2), 4000))
+    error = 5 * np.std(draws) / 4000**0.5
+    np.testing.assert_allclose(algorithm._data(state.params, objective, batch), np.mean(draws), atol=error)

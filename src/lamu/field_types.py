@@ -47,8 +47,9 @@ def checking_arguments(function: F, cls: type | None = None) -> F:
         name = unsuited[0]
         try:
             function(*args, **kwargs)
-        except (TypeError, ValueError) as error:
-            if re.search(rf"\b{name}\b.*;", str(error), re.DOTALL):  # a sentence with a remedy
+        except Exception as error:  # a value of another type fails in any way, for instance without an attribute
+            sentence = isinstance(error, TypeError | ValueError)
+            if sentence and re.search(rf"\b{name}\b.*;", str(error), re.DOTALL):  # with a remedy
                 raise
         raise TypeError(_sentence(name, given[name], hints[name], signature.parameters[name].default)) from None
 

@@ -88,6 +88,8 @@ def test_the_sentence_of_a_type_names_value_and_remedy() -> None:
         lamu.algorithms.swag(covariance="diag")
     with pytest.raises(TypeError, match=r"^classes='a' is not a number; give one$"):
         lamu.likelihoods.Ordinal("a")
+    with pytest.raises(TypeError, match=r"^base='x' is not a Likelihood; give one$"):
+        lamu.likelihoods.ZeroInflated("x")
     with pytest.raises(ValueError, match=r"^unknown activation .*; choose one of relu, tanh"):
         lamu.networks.MLP(activation=np.tanh)
     with pytest.raises(TypeError, match=r"^structure='dense' is no structure of a precision; give"):

@@ -26,7 +26,15 @@ from lamu.supports import Real, Support
 from lamu.target import Target
 from lamu.typing import Array, Belief, Number, Params, PyTree, RandomKey, Rows, State, Targets
 
-__all__ = ["GaussianPredictive", "StudentPredictive", "StudentRule", "head_features", "head_size", "require_head"]
+__all__ = [
+    "GaussianPredictive",
+    "StudentPredictive",
+    "StudentRule",
+    "head_features",
+    "head_size",
+    "output_units",
+    "require_head",
+]
 
 
 @compiled_answers(centre=0, covariance=0, noise=0)
@@ -271,7 +279,7 @@ def _lower_quantile(freedom: Array, tail: Array) -> Array:
 
 
 def head_features(model: Target, head: Params, network_state: State, x: Array) -> tuple[Array, Array]:
-    """Returns outputs and features of some rows, differentiable in frozen weights that are traced."""
+    """Returns outputs and the features of output 0 in some rows, differentiable in frozen weights that are traced."""
     # \(\phi(x) = \partial f_1 / \partial W_{\cdot 1}\): a backward pass through the last layer alone.
 
     def outputs(head: Params, row: Array) -> tuple[Array, Array]:
@@ -305,6 +313,16 @@ def require_head(model: Target, head: Params, network_state: State, x: Array, ou
     for path, slope in tree.by_path(jax.grad(first)(head)).items():
         if bool(jnp.any(slope[..., 1:] != 0)):
             raise _not_last(name, f"output 0 depends on more of the head's leaf {path!r} than its first column")
+
+
+def output_units(model: Target, head: Params, network_state: State, x: Array) -> Array:
+    """Returns the features of every output over those of output 0, `[outputs]`: `unit` of `Standardised`, or ones."""
+    # The same change of every column of the head moves the outputs in proportion to their features.
+    column = lambda leaf: jnp.cos(jnp.arange(leaf[..., :1].size, dtype=leaf.dtype)).reshape(leaf[..., :1].shape)
+    change = jax.tree.map(lambda leaf: jnp.broadcast_to(column(leaf), leaf.shape), head)
+    outputs = lambda head: model.outputs({"network": head, "likelihood": {}}, network_state, x[:8])[0]
+    moved = jnp.sum(jax.jvp(outputs, (head,), (change,))[1] ** 2, axis=0)
+    return jnp.where(moved[0] > 0, jnp.sqrt(moved / jnp.where(moved[0] > 0, moved[0], 1)), 1)  # zero: no unit is active
 
 
 def _not_last(name: str, what: str) -> TypeError:

@@ -21,7 +21,7 @@ from lamu.model import supervised
 from lamu.objective import Objective
 from lamu.operators.kronecker import as_matrix
 from lamu.posterior import Posterior
-from lamu.predictives.gaussian import StudentRule, head_features, head_size, require_head
+from lamu.predictives.gaussian import StudentRule, head_features, head_size, output_units, require_head
 from lamu.priors import independent_normal
 from lamu.protocol import Algorithm, Choices, Traits, Wrapper, recipe
 from lamu.record import record
@@ -70,7 +70,15 @@ class NeuralLinear(Wrapper):
         if is_pretrained(objective.model, point, data) and objective.model.start is None:
             dispersions = dispersions_around(point, objective, data)  # the point's are from the targets only
         noise = jnp.exp(2 * (dispersions or point.mean["likelihood"])["log_scale"])
-        require_head(model, head, point.network_state, data.example(1).x, noise.shape[0], "neural_linear()")
+        row = data.example(1).x
+        require_head(model, head, point.network_state, row, noise.shape[0], "neural_linear()")
+        units = np.asarray(output_units(model, head, point.network_state, row)).round(3)
+        if not np.allclose(units, 1, rtol=1e-3):
+            raise TypeError(
+                f"neural_linear() takes the same features for every output, and here they are {units.tolist()} times "
+                "those of output 0, as where Standardised(unit=) differs by output; leave unit out and take "
+                "model.standardised(x, y), which scales targets, or use last_layer()"
+            )
         prior_moments = independent_normal(model.free_prior, head)
         if prior_moments is None:
             name = type(model.prior).__name__

@@ -19,7 +19,7 @@ from lamu.objective import Objective
 from lamu.operators import Diagonal, OutputBlocks
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised
-from lamu.predictives.gaussian import head_features, head_size, require_head
+from lamu.predictives.gaussian import head_features, head_size, output_units, require_head
 from lamu.priors import independent_normal
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Annealed, Rate, RateLike, rate
@@ -208,7 +208,8 @@ class VariationalHead(Runnable):
         batch = batch.filled()
         model = _frozen_but_head(supervised(objective.model), params["features"])
         f, phi = head_features(model, params["mean"], {}, batch.x)
-        spread = self.covariance.quadratic_form(params["raw"], phi)
+        units = output_units(model, params["mean"], {}, batch.x)  # constants, whatever the features
+        spread = self.covariance.quadratic_form(params["raw"], phi) * jax.lax.stop_gradient(units)[None] ** 2
         row_values = expected_log_likelihood(model, params["likelihood"], with_offset(f, batch.offset), spread, batch.y)
         return objective.likelihood_power * batch.total(row_values)
 
