@@ -20,17 +20,17 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_006, 74_000),
+    "lines": (103_034, 74_000),
     "files": (370, 330),
-    "lines of code": (50_763, 36_000),
-    "lines of code, core": (33_854, 25_000),
+    "lines of code": (50_779, 36_000),
+    "lines of code, core": (33_870, 25_000),
     "lines of code, graphs": (8_133, 6_000),
     "lines of code, tables": (8_776, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.483, 0.5),
     "import lines a line of code": (0.172, 0.15),
     "`Any` a thousand lines of code": (40.0, 40),
-    "`isinstance` a thousand lines of code": (23.9, 14),
+    "`isinstance` a thousand lines of code": (24.0, 14),
     "abstract bases": (44, 30),
     "names of classes in two files": (21, 0),
 }
