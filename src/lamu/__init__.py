@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from lamu.algorithms.post_hoc.neural_linear import absorb
     from lamu.combine import add, merge, remove
     from lamu.conjugacy import ConjugateModel
-    from lamu.convergence import Convergence, Unconverged, WorseThanMean
+    from lamu.convergence import Convergence, Overfit, Unconverged, Underfit, WorseThanMean
     from lamu.density import LogDensity
     from lamu.evidence_choice import EvidenceFit, compare_likelihoods, fit_evidence
     from lamu.folds import FoldedFit, fit_folds
@@ -88,6 +88,7 @@ __all__ = [
     "LogDensity",
     "LowRankAdapter",
     "Model",
+    "Overfit",
     "Posterior",
     "PriorScaleFit",
     "PriorSensitivity",
@@ -98,6 +99,7 @@ __all__ = [
     "Target",
     "TemperatureFit",
     "Unconverged",
+    "Underfit",
     "WorseThanMean",
     "absorb",
     "acquire",

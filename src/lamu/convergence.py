@@ -31,8 +31,10 @@ __all__ = [
     "LARGEST_SHAPE",
     "NARROWEST",
     "Convergence",
+    "Overfit",
     "RowLogProb",
     "Unconverged",
+    "Underfit",
     "UnreliableWeights",
     "WorseThanMean",
     "averaged_weights",
@@ -52,8 +54,16 @@ FARTHEST_SHAPE = 0.25  # nats of KL(q ‖ p): that of a standard deviation of 0.
 NARROWEST = 0.87  # of a deviation; of scales of eight groups linear response has .87 where .80 is right
 
 
+class Overfit(UserWarning):
+    """Warns of a noise that is learned from rows which the network can pass through, with figures and a remedy."""
+
+
 class Unconverged(UserWarning):
     """Warns of a belief that is not at the fixed point of the rule, or not the posterior, with figures and a remedy."""
+
+
+class Underfit(UserWarning):
+    """Warns of a network that predicts its training rows hardly better than a constant, with figures and a remedy."""
 
 
 class WorseThanMean(UserWarning):

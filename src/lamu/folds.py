@@ -25,7 +25,7 @@ from lamu.algorithms.ensembles.deep_ensemble import pooled
 from lamu.algorithms.optimisers import adam
 from lamu.choose import all_of, choose
 from lamu.compile_once import compiled_lightly, compiled_once
-from lamu.convergence import WorseThanMean
+from lamu.convergence import Underfit, WorseThanMean
 from lamu.data.arrays import Arrays, folds_of
 from lamu.data.batch import Batch, with_offset
 from lamu.likelihoods import Likelihood
@@ -166,7 +166,8 @@ def fit_folds(
         place = of_part(checkpoint, f"{under}fold-{k}")
         options_of_k = {**options, "seed": (seed + k) % 2**32, "validation": rows.take(fold), "checkpoint": place}
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", WorseThanMean)  # it is the pool that predicts
+            for category in (Underfit, WorseThanMean):
+                warnings.simplefilter("ignore", category)  # it is the pool that predicts
             member_fit = fit(model, rows.take(learned), algorithm, **options_of_k)
         if member_fit.interrupted:  # stopping a member stops the ensemble: a part of it would be another result
             raise KeyboardInterrupt

@@ -49,6 +49,7 @@ from lamu.running.progress import Interruption, Progress
 from lamu.running.result import Diverged, Fit
 from lamu.running.resume import Resumption
 from lamu.running.schedule import Block, Length, Steps
+from lamu.running.training_fit import warn_training_fit
 from lamu.running.validation import (
     Best,
     bytes_in_memory,
@@ -117,7 +118,8 @@ def fit(
         validation: rows to validate on: a share of the data, which is held out by the seed, or separate data. Their
             negative log predictive density is computed at the end of every epoch (at most every 64 steps), and the
             posterior is that of the best state; a warning (`lamu.WorseThanMean`) is given for one that predicts them
-            worse than the point at its mean. Algorithms that choose a prior's scale choose it by these rows. For a
+            worse than the point at its mean. Without it a network that passes through its rows is named by
+            `lamu.Overfit`. Algorithms that choose a prior's scale choose it by these rows. For a
             sampler the score is computed once, of all draws, and chooses nothing. For a pretrained network give rows
             that it was not trained on.
         stop: the number of epochs without a better validation after which to stop, or a function of the history that
@@ -231,6 +233,8 @@ def fit(
         warn_few_rows(result, rows)
         if traits.linearises and not length.is_pretrained:
             warn_rare_events(model, rows)
+        if not devices.spans_processes:  # whose rows lie on several
+            warn_training_fit(result, rows, validation_rows is not None)
         warn_worse_than_mean(result, validation_rows)
         return result
 

@@ -27,7 +27,7 @@ from lamu import memory
 from lamu.algorithms.variational.conjugate_scales import conjugate_scales
 from lamu.algorithms.variational.online_newton import ivon
 from lamu.choose import Ask, choose, doublings, until_worse
-from lamu.convergence import Unconverged, WorseThanMean
+from lamu.convergence import Overfit, Unconverged, Underfit, WorseThanMean
 from lamu.data.arrays import Arrays, FewRows
 from lamu.families import Point
 from lamu.loop import fit
@@ -114,9 +114,8 @@ class _Runs:
         if (rounds := self._rounds(learned)) is not None:
             options["steps"] = _ROUNDS * rounds.first
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Unconverged)  # comparison runs are short; the last run may warn
-            warnings.simplefilter("ignore", FewRows)  # as above
-            warnings.simplefilter("ignore", WorseThanMean)
+            for category in (Unconverged, FewRows, Overfit, Underfit, WorseThanMean):
+                warnings.simplefilter("ignore", category)  # comparison runs are short; the last run may warn
             result = replace(self, data=learned).run(under, place, **options)
         if result.interrupted:
             raise KeyboardInterrupt

@@ -1,0 +1,76 @@
+"""Networks that learned hardly anything from their training rows, or the noise in them too, are told so."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lamu
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(120, 5)).astype(np.float32)
+NOISE = RNG.normal(size=120).astype(np.float32)
+WIDE, NARROW = lamu.networks.MLP((64, 64)), lamu.networks.MLP((4,))
+CATEGORIES = (lamu.Overfit, lamu.Underfit)
+
+
+def told(network: Any, y: np.ndarray, algorithm: Any, **options: Any) -> list[str]:
+    """Returns the warnings of the fit to training rows, each after the name of its class."""
+    classes = y.dtype.kind == "i"
+    likelihood = lamu.likelihoods.Bernoulli() if classes else lamu.likelihoods.Gaussian()
+    data = {"x": X, "y": y, **options.pop("more", {})}
+    model = lamu.Model(network, likelihood).standardised(X, y)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        lamu.fit(model, data, algorithm, **options)
+    return [f"{each.category.__name__}: {each.message}" for each in said if issubclass(each.category, CATEGORIES)]
+
+
+@pytest.mark.parametrize("y", [X[:, 0] + NOISE, (X[:, 0] > 0).astype(int)], ids=["numbers", "classes"])
+def test_a_belief_that_has_learned_nothing_is_told_with_the_figures_of_a_constant(y: np.ndarray) -> None:
+    weight = np.where(np.arange(120) < 60, 2.0, 0.0)
+    temperature = 100.0 if y.dtype.kind == "i" else 1.0
+    [text] = told(WIDE, y, lamu.algorithms.ivon(), temperature=temperature, steps=200, more={"weight": weight})
+    some = y[:60]
+    share = some.mean()
+    constant = (
+        -share * np.log(share) - (1 - share) * np.log(1 - share)
+        if y.dtype.kind == "i"
+        else 0.5 * np.log(2 * np.pi * np.e * some.var())
+    )
+    assert text.startswith("Underfit: the belief predicts its training rows")
+    assert f"instead of {constant:.3g}; either" in text
+    assert ("fit_temperature" in text) == (y.dtype.kind == "i")
+    assert ("take laplace()" in text) == (y.dtype.kind == "f")
+
+
+@pytest.mark.parametrize("algorithm", [lamu.algorithms.adam(0.01), lamu.algorithms.deep_ensemble(members=2)])
+def test_a_noise_that_is_learned_from_the_rows_of_a_wide_network_is_told(algorithm: Any) -> None:
+    """The network passes through its rows: the noise of others is forty times the one that it learned."""
+    [text] = told(WIDE, X[:, 0] + NOISE, algorithm, epochs=400, batch_size=120)
+    assert text.startswith("Overfit: ")
+    assert "of 120 training rows" in text
+    assert "validation=0.1" in text
+
+
+@pytest.mark.parametrize(
+    ("network", "y", "algorithm", "options"),
+    [
+        (WIDE, X[:, 0] + NOISE, lamu.algorithms.adam(0.01), {"validation": 0.2, "epochs": 400}),  # rows judge
+        (NARROW, X[:, 0] + NOISE, lamu.algorithms.adam(0.01), {"epochs": 400}),  # more rows than weights
+        (WIDE, (X[:, 0] > 0).astype(int), lamu.algorithms.adam(0.01), {"epochs": 100}),  # classes have no noise
+        (NARROW, X[:, 0] + 0.1 * NOISE, lamu.algorithms.ivon(), {"epochs": 400}),  # most is explained, by a belief
+        (
+            lamu.networks.Linear(),
+            NOISE,
+            lamu.algorithms.laplace(),
+            {"epochs": 100},
+        ),  # nothing to learn
+    ],
+    ids=["validated", "narrow", "classes", "belief", "linear"],
+)
+def test_of_no_other_fit_it_is_told(network: Any, y: np.ndarray, algorithm: Any, options: dict[str, Any]) -> None:
+    assert told(network, y, algorithm, batch_size=120, **options) == []
