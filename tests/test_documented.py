@@ -153,7 +153,7 @@ def test_recipes_are_in_the_laws(name: str) -> None:
 def test_every_public_name_is_tested_by_name() -> None:
     """In a law file, or, for what is no floor of mathematics, in a test of its own."""
     laws = "\n".join(path.read_text() for path in sorted(LAWS.glob("*.py")))
-    others = "\n".join(path.read_text() for path in sorted(LAWS.parent.glob("test_*.py")))
+    others = "\n".join(path.read_text() for path in sorted(LAWS.parent.glob("**/test_*.py")))
     for name in PUBLIC:
         package, short = name.rsplit(".", 1)
         text = laws + (others if package in TESTED_ELSEWHERE else "")
