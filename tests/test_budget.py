@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_034, 74_000),
-    "files": (370, 330),
-    "lines of code": (50_779, 36_000),
-    "lines of code, core": (33_870, 25_000),
+    "lines": (103_137, 74_000),
+    "files": (371, 330),
+    "lines of code": (50_838, 36_000),
+    "lines of code, core": (33_929, 25_000),
     "lines of code, graphs": (8_133, 6_000),
     "lines of code, tables": (8_776, 5_000),
     "lines of code, outside of the library": (0, 0),
