@@ -55,6 +55,20 @@ def test_factors_are_scipys_densities(factor, value, expected) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("known", [np.array([0.0, 1.5]), jnp.array([0.0, 1.5])], ids=["numpy", "jax"])
+@pytest.mark.parametrize(("index", "match"), [("z", r"write mean\[z\]"), ("group", "a column of the data")])
+def test_an_array_cannot_be_indexed_by_what_has_no_value(known, index, match) -> None:
+    """It was an IndexError of NumPy or JAX about integers and slices."""
+
+    def program(m: Any) -> None:
+        with m.rows():
+            z = m.sample("z", graphs.Categorical(jnp.array([0.2, 0.8])))
+            m.sample("y", graphs.Normal(known[z if index == "z" else m.data("group")], precision=1.0))
+
+    with pytest.raises(TypeError, match=match):
+        lamu.Graph(program)
+
+
 def test_words_are_a_mixture_of_topics() -> None:
     share, topic = RANDOM.dirichlet(np.ones(2)), RANDOM.dirichlet(np.ones(4), 2)
     factor = graphs.Words(share, topic)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.families import ExponentialFamily, MultivariateNormal
-from lamu.graphs.expressions import Environment, Expression, Input, ScaleProduct, Times, Variable
+from lamu.graphs.expressions import Environment, Expression, Input, ScaleProduct, Times, Variable, without_value
 from lamu.graphs.factor import Factor, Known
 from lamu.graphs.network import NetworkSite, applications
 from lamu.graphs.normal_factors import MultivariateNormalFactor
@@ -447,7 +447,13 @@ def _in_products(node: Any) -> frozenset[str]:
 def written(program: Callable[[Program], Any]) -> Program:
     """Runs a program once, and returns it with its sites, inputs and networks."""
     m = Program()
-    program(m)
+    try:
+        program(m)
+    except IndexError as error:  # an array of JAX refuses an index before it asks for its value
+        indices = [site.name for site in m.sites if f"Variable(name={site.name!r}" in str(error)]
+        if not indices and "Input(name=" not in str(error):
+            raise
+        raise TypeError(without_value(indices)) from None
     if not any(site.in_rows for site in m.sites):
         raise ValueError("the program has no rows; sample what the data hold inside `with m.rows():`")
     return m

@@ -15,6 +15,7 @@ import numpy as np
 from lamu import memory
 from lamu.batch_statistics import BatchStatistics
 from lamu.compile_once import compiled_once, subkey
+from lamu.conjugate_target import MessageTarget
 from lamu.convergence import LARGEST_R_HAT, Convergence, Unconverged, WorseThanMean
 from lamu.data.arrays import Arrays, FewRows
 from lamu.data.batch import Batch
@@ -203,6 +204,11 @@ _OTHER_SHAPE = (
     "with z ~ Normal(0, 1))"
 )
 
+_OF_CATEGORIES = (
+    "sample it with lamu.mcmc.nuts(), give variables that depend on each other one belief (a NormalGamma), or take "
+    "fewer categories where rows hardly tell them apart"
+)
+
 
 def warn_few_rows(fit: Fit, rows: Arrays | Stream) -> None:
     """Warns of too narrow intervals, because the noise is a point estimate from few rows."""
@@ -270,6 +276,9 @@ def warn_unconverged(fit: Fit, example: Batch | None, chosen_earlier: bool) -> N
     problem = "the posterior has not converged"
     if measured.at_fixed_point:
         problem, remedy = "the belief has converged and is not the posterior", _OTHER_SHAPE
+        model = fit.posterior.model
+        if example is not None and isinstance(model, MessageTarget) and model.has_categories(example):
+            remedy = _OF_CATEGORIES
     elif not measured.has_shape:
         remedy = f"{remedy}; where that does not help, a Gaussian is the wrong shape: {_OTHER_SHAPE}"
     warnings.warn(f"{problem}: {measured.complaint}; {remedy}", Unconverged, stacklevel=3)

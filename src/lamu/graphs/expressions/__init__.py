@@ -20,6 +20,7 @@ from lamu.graphs.expressions.interface import (
     common_shape,
     lifted,
     repeated_picks,
+    without_value,
 )
 from lamu.graphs.expressions.members import Indexed, Sliced
 from lamu.graphs.expressions.products import Multiple, RateProduct, ScaleProduct, StickBreaking, Sum, Times
@@ -42,4 +43,5 @@ __all__ = [
     "common_shape",
     "lifted",
     "repeated_picks",
+    "without_value",
 ]

@@ -24,6 +24,7 @@ __all__ = [
     "common_shape",
     "lifted",
     "repeated_picks",
+    "without_value",
 ]
 
 
@@ -98,6 +99,9 @@ class Expression:
             environment: the environment.
         """
         return jnp.sum(weight * self.of_kind(Numbers, environment).second)
+
+    def __array__(self, *_: Any, **__: Any) -> Any:  # NumPy asks for it where a variable indexes an array
+        raise TypeError(without_value(sorted(self.names)))
 
     # The operators return subclasses of this class from other files.
 
@@ -218,6 +222,21 @@ class Input(Value):
 
     def first(self, environment: Environment) -> Array:
         return environment.inputs[self.name]
+
+
+def without_value(names: Iterable[str]) -> str:
+    """Returns the sentence about an array that variables, or inputs where there are none, cannot index or become."""
+    names = ", ".join(names)
+    known = "numbers that are known of each value" + (f" of {names}" if names else "")
+    way = (
+        f'make {known} a variable of large precision, mean = m.sample("mean", graphs.Normal(known, precision=1e8), '
+        f"plate=len(known)), and write mean[{names}]"
+        if names
+        else f"give {known} as a column of the data"
+    )
+    return (
+        f"{names or 'an input'} has no value while a graph is written, and cannot index an array or become one; {way}"
+    )
 
 
 def repeated_picks(parts: Iterable[Expression]) -> frozenset[str]:
