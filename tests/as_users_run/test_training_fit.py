@@ -52,7 +52,7 @@ def test_a_noise_that_is_learned_from_the_rows_of_a_wide_network_is_told(algorit
     """The network passes through its rows: the noise of others is forty times the one that it learned."""
     [text] = told(WIDE, X[:, 0] + NOISE, algorithm, epochs=400, batch_size=120)
     assert text.startswith("Overfit: ")
-    assert "of 120 training rows" in text
+    assert "the training rows, 120," in text
     assert "validation=0.1" in text
 
 
@@ -74,3 +74,14 @@ def test_a_noise_that_is_learned_from_the_rows_of_a_wide_network_is_told(algorit
 )
 def test_of_no_other_fit_it_is_told(network: Any, y: np.ndarray, algorithm: Any, options: dict[str, Any]) -> None:
     assert told(network, y, algorithm, batch_size=120, **options) == []
+
+
+def test_a_stream_is_judged_by_its_first_batch() -> None:
+    y = (X[:, 0] > 0).astype(int)
+    model = lamu.Model(WIDE, lamu.likelihoods.Bernoulli())
+    stream = [(X[:60], y[:60]), (X[60:], y[60:])]
+    for temperature, told_so in ((100.0, True), (0.01, False)):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            lamu.fit(model, stream, lamu.algorithms.ivon(), steps=200, data_size=120, temperature=temperature)
+        assert any("120 rows do not outweigh" in str(each.message) for each in said) == told_so
