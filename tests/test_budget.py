@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_185, 74_000),
+    "lines": (103_191, 74_000),
     "files": (371, 330),
-    "lines of code": (50_874, 36_000),
-    "lines of code, core": (33_945, 25_000),
+    "lines of code": (50_879, 36_000),
+    "lines of code, core": (33_950, 25_000),
     "lines of code, graphs": (8_153, 6_000),
     "lines of code, tables": (8_776, 5_000),
     "lines of code, outside of the library": (0, 0),
