@@ -7,6 +7,7 @@ table is fitted by the command line, once, and asked about rows that lack more a
 from __future__ import annotations
 
 import json
+import re
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from scipy.stats import norm
 
 import lamu
 from lamu.cli import main
+from lamu.data import UnfamiliarRows
 from lamu.data.imputation import Completions
 from lamu.predictives import GaussianPredictive, InputMixture, MixturePredictive
 from lamu.predictives.input_mixture import CompletedRows
@@ -325,3 +327,36 @@ def test_the_run_says_what_it_drew(tables):
     config = json.loads((folder / "run" / "config.json").read_text())
     assert config["joint"]["related"] == [0, 1, 2]
     assert config["indicators"] == []
+
+
+def test_inputs_in_other_units_are_told():
+    x, y = np.random.default_rng(0).uniform(size=(2, 60, 4, 4))
+    model = lamu.Model(lamu.networks.MLP((4,)), lamu.likelihoods.Gaussian()).standardised(x, y[:, 0, 0])
+    posterior = lamu.fit(model, (x, y[:, 0, 0]), lamu.algorithms.adam(), steps=2).posterior
+    posterior.predict(x)
+    posterior.predict(20 * x[:1])  # far outside, but a number that a table may have
+    pixels = (255 * x).astype(np.uint8)
+    with pytest.warns(
+        UnfamiliarRows, match=r"the inputs are 5\d\d\.\d standard deviations .*, for instance pixels / 255$"
+    ):
+        posterior.predict(pixels)
+    with pytest.warns(UnfamiliarRows, match=r"they reach from .*; give them in the units of the training rows"):
+        posterior.predict(pixels[:1])
+
+
+def test_a_column_that_was_constant_in_training_is_told_where_it_varies(tmp_path, monkeypatch, capsys):
+    random = np.random.default_rng(0)
+    table = pd.DataFrame({"a": random.normal(size=60), "b": 5.0, "c": random.normal(size=60)})
+    y = table["a"] + 0.1 * random.normal(size=60)
+    estimator = BayesianRegressor(network=lamu.networks.Linear()).fit(table, y)
+    estimator.predict(table)
+    sentence = r"the column 'b' was 5 in all training rows and has other values here \(8 is the first of 60\); their"
+    with pytest.warns(UnfamiliarRows, match=sentence):
+        estimator.predict(table.assign(b=8.0))
+    monkeypatch.chdir(tmp_path)
+    table.assign(y=y).to_csv("table.csv", index=False)
+    table.assign(b=8.0).to_csv("new.csv", index=False)
+    quick = ["--algorithm", "laplace", "--prior-scale", "1", "--epochs", "2", "--no-report"]
+    assert main(["fit", "table.csv", "--target", "y", "--out", "run", *quick]) == 0
+    assert main(["predict", "run", "new.csv"]) == 0
+    assert re.search(sentence, capsys.readouterr().out)

@@ -25,6 +25,7 @@ from lamu.store import fingerprint
 rng = np.random.default_rng(4)
 ROWS = 60
 KINDS = ("missing", "classes")
+pytestmark = pytest.mark.filterwarnings("ignore::lamu.data.UnfamiliarRows")  # the altered numbers are
 QUICK = ("learning_rate=0.1", "hess_init=1.0", "max_step=1.0")
 
 

@@ -245,6 +245,7 @@ def test_the_command_takes_the_protocol_with_the_bound(tmp_path, monkeypatch):
     assert taken == [HttpProtocol]
 
 
+@pytest.mark.filterwarnings("ignore::lamu.data.UnfamiliarRows")  # 1e300 has a finite prediction in 64 bits
 def test_bad_rows_of_a_table_get_a_sentence(fitted):
     rows = table_rows(fitted / "regression")
     good = rows.example(1)[0]
@@ -429,6 +430,7 @@ def random_bodies(port: int, seed: int):
         yield body[:cut] + bytes([draw.randrange(256)]) + body[cut + 1 :] if draw.random() < 0.1 else body
 
 
+@pytest.mark.filterwarnings("ignore::lamu.data.UnfamiliarRows")  # 1e300 has a finite prediction in 64 bits
 def test_random_bodies_get_no_server_error(port):
     answers, types = ask(port, *itertools.islice(random_bodies(port, 0), 60)), answers_of(port)
     assert all(conforms(answer.document, types[str(answer.status)]) for answer in answers)

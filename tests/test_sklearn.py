@@ -314,7 +314,8 @@ def test_a_category_that_training_lacks_widens_a_prediction():
     known, unseen, dead = X[:1].copy(), X[:1].copy(), X[:1].copy()
     unseen[0, 1:13] = 0
     dead[0, 1:13] = np.eye(12)[11]
-    mean, std = regressor.predict(np.concatenate([known, unseen, dead]), return_std=True)
+    with pytest.warns(lamu.data.UnfamiliarRows, match=r"'x12' was 0 in all training rows .* \(1 is the first of 1\)"):
+        mean, std = regressor.predict(np.concatenate([known, unseen, dead]), return_std=True)
     spread = effect[:11].std()
     assert std[0] < 0.15
     np.testing.assert_allclose(std[1], spread * np.sqrt(1 + 4 / 8), rtol=0.35)  # the kernel of Student's t about each

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from jax.core import Tracer
 from lamu import memory, predictives, store, tree
 from lamu.compile_once import is_traced, require_key
 from lamu.convergence import FEWEST_WEIGHTS, Convergence
+from lamu.data.arrays import UnfamiliarRows
 from lamu.data.wording import getattr_or_substitute
 from lamu.dtype_policy import all_digits
 from lamu.families import Draws, Family
@@ -46,6 +48,10 @@ _ELSEWHERE = {
     "load": "lamu.load(path)",
 }
 
+
+# Of inputs whose units are asked: as many rows as cost a microsecond or two, and the distance in standard deviations
+# beyond which they are others. A training row is never further than the square root of the number of rows.
+_ROWS_COMPARED, _OTHER_UNITS = 64, 100.0
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -162,6 +168,7 @@ class Posterior:
                 x, offset = _with_offset(x, offset)
                 x, trials = with_trials(x, self.model.likelihood)
             x = self.model.inputs(x)
+            self._warn_of_units(x)
             if offset is not None and not self.model.simulates:
                 offset = _checked_offset(offset, x)
                 # With two kinds of outputs there must be two outputs; for more, one number a row is refused.
@@ -182,6 +189,31 @@ class Posterior:
                 key = self._key(key)
                 pred = rule.predict(self.model, self.belief, self.network_state, x, samples, key, offset)
             return pred if trials is None else predictives.OfTrials(pred, jnp.asarray(trials))
+
+    def _warn_of_units(self, x: Any) -> None:
+        """Warns of inputs that lie further from the training rows than any row of fewer than a million can."""
+        network = self.model.network if isinstance(self.model, Model) else None
+        if not isinstance(network, Standardised) or isinstance(x, Tracer) or is_traced():
+            return
+        cache = vars(self).setdefault("_kept", _Kept())
+        if "scaling" not in cache:  # copied from the device once
+            cache["scaling"] = np.asarray(network.shift), np.asarray(network.scale)
+        shift, scale = cache["scaling"]
+        first = np.asarray(np.asarray(x)[:_ROWS_COMPARED], float)
+        if first.shape[1:] != shift.shape:  # refused later, with both shapes
+            return
+        z = ((first - shift) / scale).ravel()
+        with np.errstate(over="ignore"):
+            distance = math.sqrt(float(z @ z) / z.size)
+        if distance > _OTHER_UNITS:
+            pixels = ", for instance pixels / 255" if first.ndim > 2 else ""
+            warnings.warn(
+                f"the inputs are {distance:.4g} standard deviations from the mean of the training rows (root mean "
+                f"square; they reach from {first.min():.4g} to {first.max():.4g}, and the mean is about "
+                f"{shift.mean():.3g}); give them in the units of the training rows{pixels}",
+                UnfamiliarRows,
+                stacklevel=4,
+            )
 
     def _key(self, key: RandomKey | None) -> RandomKey:
         """Returns the given random key, or the posterior's own."""

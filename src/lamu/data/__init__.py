@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from lamu.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
-    from lamu.data.arrays import Arrays, FewRows, Incomplete, UnscaledRows, UnscaledWeights, split
+    from lamu.data.arrays import Arrays, FewRows, Incomplete, UnfamiliarRows, UnscaledRows, UnscaledWeights, split
     from lamu.data.batch import Batch
     from lamu.data.encoding import Encoding
     from lamu.data.sources import image_folder, load, names
@@ -24,6 +24,7 @@ __all__ = [
     "Incomplete",
     "Stream",
     "Table",
+    "UnfamiliarRows",
     "UnscaledRows",
     "UnscaledWeights",
     "image_folder",

@@ -25,6 +25,7 @@ __all__ = [
     "Arrays",
     "FewRows",
     "Incomplete",
+    "UnfamiliarRows",
     "UnscaledRows",
     "UnscaledWeights",
     "folds_of",
@@ -80,6 +81,10 @@ class UnscaledWeights(UserWarning):
 
 class UnscaledRows(UserWarning):
     """Rows are far from zero mean and unit deviation, which a model's priors assume."""
+
+
+class UnfamiliarRows(UserWarning):
+    """Rows to predict are unlike training rows: in other units, or with new values in a column that was constant."""
 
 
 class FewRows(UserWarning):

@@ -195,6 +195,7 @@ def learn(
     levels: list[tuple[str, ...]] = []
     fills: list[float | None] = []
     units: list[tuple[str, float, float]] = []
+    constants: list[tuple[str, float]] = []
     for column, column_levels in enumerate(features.levels):
         present = columns[column][~lacking[column]] if ever[column] else columns[column]
         seen = [column_levels[index] for index in np.unique(present).astype(int)] if column_levels else []
@@ -206,6 +207,8 @@ def learn(
         scale = None if column_levels else origin_and_unit(present)
         if scale is not None:
             units.append((features.columns[column], *scale))
+        if not column_levels and present.min() == present.max():
+            constants.append((features.columns[column], float(present[0])))
     indicators = [
         name
         for name, lacks, column_levels in zip(features.columns, ever, features.levels, strict=True)
@@ -221,6 +224,7 @@ def learn(
         "fills": tuple(fills) if impute else (),
         "indicators": tuple(indicators) if impute else (),
         "units": tuple(units),
+        "constants": tuple(constants),
         "joint": joint,
     }
 
@@ -262,7 +266,7 @@ def transform(
             filled.append((name, f"{count} by the median {encoding.fills[column]:g}"))
     marked = "; columns of their own mark where numbers were missing" if encoding.indicators else ""
     notes = [f"filled the missing values of {counted(filled)}{marked}"] if filled else []
-    return _finished(x, lacking, encoding), [*notes, *unknown]
+    return _finished(x, lacking, encoding), [*notes, *unknown, *no_longer_constant(features, encoding)]
 
 
 def completions(features: Features, encoding: Encoding) -> Completions:
@@ -318,6 +322,21 @@ def _finished(x: np.ndarray, lacking: np.ndarray, encoding: Encoding) -> np.ndar
             x[:, column] = (x[:, column] - origin) / unit
     marks = [lacking[:, encoding.columns.index(name)] for name in encoding.indicators]
     return np.concatenate([x, np.stack(marks, axis=1).astype(x.dtype)], axis=1) if marks else x
+
+
+def no_longer_constant(features: Features, encoding: Encoding) -> list[str]:
+    """Returns a note on each column that had one value in all training rows, and has others here."""
+    # Predictions of tables take no effect of such a column: no training row speaks for one, or for another.
+    notes = []
+    for name, known in encoding.constants:
+        values = features.values[:, features.columns.index(name)]
+        others = values[(values != known) & ~np.isnan(values)]
+        if len(others):
+            notes.append(
+                f"the column {name!r} was {known:g} in all training rows and has other values here ({others[0]:g} is "
+                f"the first of {len(others)}); their effect is not known, and intervals may be too narrow"
+            )
+    return notes
 
 
 def known_positions(features: Features, levels: tuple[tuple[str, ...], ...]) -> tuple[np.ndarray, list[str]]:

@@ -18,10 +18,10 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from lamu import store
 from lamu.algorithms.post_hoc.laplace import laplace
-from lamu.data.arrays import UnscaledWeights, refuse_unread, repeats, warn_of_scale
+from lamu.data.arrays import UnfamiliarRows, UnscaledWeights, refuse_unread, repeats, warn_of_scale
 from lamu.data.encoding import Encoding
 from lamu.data.imputation import Completions
-from lamu.data.inputs import Features, completions, learn, transform
+from lamu.data.inputs import Features, completions, learn, no_longer_constant, transform
 from lamu.data.wording import nearest
 from lamu.data.written_numbers import is_code, is_number
 from lamu.folds import centred, fit_folds
@@ -69,7 +69,10 @@ def training_rows(encoding: Encoding, x: np.ndarray, y: np.ndarray, columns: Seq
 def new_rows(encoding: Encoding, x: np.ndarray, columns: Sequence[str]) -> Completions:
     """Returns rows for prediction; an incomplete row is repeated for each draw of its missing numbers."""
     blocks = _blocks(encoding, columns)
-    completed = completions(_features(x, columns, blocks), encoding)
+    features = _features(x, columns, blocks)
+    for note in no_longer_constant(features, encoding):
+        warnings.warn(note, UnfamiliarRows, stacklevel=4)
+    completed = completions(features, encoding)
     return replace(completed, x=_in_columns(completed.x, x[completed.row], blocks).astype(x.dtype))
 
 
