@@ -20,17 +20,17 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_191, 74_000),
+    "lines": (103_254, 74_000),
     "files": (371, 330),
-    "lines of code": (50_879, 36_000),
-    "lines of code, core": (33_950, 25_000),
+    "lines of code": (50_925, 36_000),
+    "lines of code, core": (33_975, 25_000),
     "lines of code, graphs": (8_153, 6_000),
-    "lines of code, tables": (8_776, 5_000),
+    "lines of code, tables": (8_797, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.482, 0.5),
     "import lines a line of code": (0.172, 0.15),
     "`Any` a thousand lines of code": (40.0, 40),
-    "`isinstance` a thousand lines of code": (24.0, 14),
+    "`isinstance` a thousand lines of code": (24.1, 14),
     "abstract bases": (44, 30),
     "names of classes in two files": (21, 0),
 }
