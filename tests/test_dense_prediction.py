@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -176,3 +177,31 @@ def test_draws_of_pixels_have_their_probabilities() -> None:
 def test_mistakes_are_said_in_a_sentence(make: Any, error: type, words: str) -> None:
     with pytest.raises(error, match=words):
         make()
+
+
+@for_each("classes", [2, 4])
+def test_scores_of_maps_are_those_of_their_positions(classes: int) -> None:
+    random = np.random.default_rng(1)
+    base = lamu.likelihoods.Bernoulli() if classes == 2 else Categorical(classes)
+    x, y = random.normal(size=(30, 2)), random.integers(0, classes, (30, 3))
+    model = lamu.Model(lamu.networks.Linear(), PerPosition(base, (3,)))
+    pred = lamu.fit(model, (x, y), lamu.algorithms.adam(1e-2), steps=50).posterior.predict(x)
+    p, one_hot = np.asarray(pred.mean), np.eye(classes)[y]
+    p = np.stack([1 - p, p], axis=-1) if classes == 2 else p
+    distances = ((p - one_hot) ** 2).sum(axis=-1) / (2 if classes == 2 else 1)
+    np.testing.assert_allclose(lamu.scores.brier(pred, y), distances.mean())
+    by_row = lamu.scores.with_error(lamu.scores.brier, pred, y).error
+    np.testing.assert_allclose(by_row, distances.mean(axis=1).std(ddof=1) / 30**0.5)
+    np.testing.assert_allclose(lamu.scores.accuracy(pred, y), (p.argmax(axis=-1) == y).mean())
+    inside = np.asarray(pred.prediction_set(0.9))[np.arange(30)[:, None], np.arange(3)[None], y]
+    np.testing.assert_allclose(lamu.scores.coverage(pred, y), inside.mean())
+    flat = SimpleNamespace(support=lamu.supports.Classes(classes), mean=p.reshape(90, classes))
+    np.testing.assert_allclose(lamu.scores.ece(pred, y), lamu.scores.ece(flat, y.ravel()), atol=1e-12)
+    assert lamu.scores.ece_if_calibrated(pred) == lamu.scores.ece_if_calibrated(flat)
+    with pytest.raises(ValueError, match="30 rows of 3 labels each has no standard error"):
+        lamu.scores.with_error(lamu.scores.ece, pred, y)
+    calibrated = lamu.calibration.conformal(pred, y)
+    told = calibrated.prediction_set(pred, 0.9)[np.arange(30)[:, None], np.arange(3)[None], y]
+    np.testing.assert_allclose(told.mean(axis=0), 28 / 30)  # the 28th smallest distance of every position
+    with pytest.raises(ValueError, match=r"one class a row, .* the shape \(30, 3\); take conformal"):
+        lamu.calibration.temperature_scaling(pred, y)

@@ -99,7 +99,7 @@ class Conformal:
         if not pred.support.has_classes:
             raise TypeError("a regression has no classes; use interval(pred, level)")
         self._require(pred)
-        return 1 - _probabilities(pred) <= self.reach(level)
+        return 1 - _probabilities(pred) <= self.reach(level)[..., None]
 
     def _require(self, pred: Prediction) -> None:
         if pred.support != self.support:
@@ -115,8 +115,8 @@ def conformal(pred: Prediction, y: Targets) -> Conformal:
        \quad\text{(classes)} \]
 
     The rows must be exchangeable with new rows and unused in training: on training rows the distances are
-    too small. Coverage holds on average over new rows, not for each of them. Several outputs are calibrated
-    separately.
+    too small. Coverage holds on average over new rows, not for each of them. Several outputs, and the positions of a
+    map of classes, are calibrated separately.
 
     Args:
         pred: the prediction of the calibration rows.
@@ -146,7 +146,7 @@ def conformal(pred: Prediction, y: Targets) -> Conformal:
         with np.errstate(invalid="ignore", divide="ignore"):  # raised below as a sentence
             distances = np.abs(y - np.asarray(pred.mean, float)) / np.asarray(pred.std, float)
     else:
-        distances = 1 - _probabilities(pred)[np.arange(len(y)), y.astype(int)]
+        distances = 1 - np.take_along_axis(_probabilities(pred), y.astype(int)[..., None], axis=-1)[..., 0]
     lost = int(np.sum(~np.isfinite(distances)))
     if lost:
         raise ValueError(

@@ -253,6 +253,11 @@ def temperature_scaling(pred: Prediction, y: Targets, weight: object = None) -> 
         True
     """
     y = target("temperature_scaling", pred, y)
+    if pred.support.has_classes and y.ndim > 1:
+        raise ValueError(
+            f"temperature_scaling takes one class a row, and these targets have the shape {y.shape}; take "
+            "conformal(pred, y), which calibrates sets at every position"
+        )
     counts = row_counts(weight, len(y))
     value = _of_classes(pred, y.astype(int), counts) if pred.support.has_classes else _spread(pred, y, counts)
     return Temperature(value, pred.support)

@@ -93,11 +93,11 @@ def ece(pred: Prediction, y: Targets, bins: int = 15) -> float:
     Equal probabilities are never split, so that the order of the rows does not matter. A binary prediction is scored as
     two classes, with the confidence \(\max(p, 1 - p)\). Small samples bias the score upwards, far above zero also for
     calibrated probabilities: `ece_if_calibrated` returns this bias. It is not proper: a constant prediction of the base
-    rates scores zero. Use it together with `nll` or `brier`.
+    rates scores zero. Use it together with `nll` or `brier`. Labels of several positions a row count alike.
 
     Args:
         pred: a prediction of classes, or of a binary target.
-        y: labels, `[N]`.
+        y: labels, `[N]`, or `[N, ...]` for several positions.
         bins: the number of groups.
 
     Returns:
@@ -145,7 +145,7 @@ def ece_if_calibrated(pred: Prediction, bins: int = 15) -> Estimate:
         >>> abs(found.value - 0.375) < 0.05
         True
     """
-    return calibrated_gap(np.max(pred.support.probabilities(np.asarray(pred.mean, float)), axis=1), bins)
+    return calibrated_gap(np.max(pred.support.probabilities(np.asarray(pred.mean, float)), axis=-1).ravel(), bins)
 
 
 def calibrated_gap(confidence: np.ndarray, bins: int = 15, weight: np.ndarray | None = None) -> Estimate:
@@ -178,10 +178,20 @@ def verdict(observed: Estimate, right: Estimate, rows: int) -> str:
 
 
 def confidence_and_correctness(pred: Prediction, y: Targets) -> np.ndarray:
-    """Returns the probability of each row's most probable label, and 1 where it is the true one, `[N, 2]`."""
+    """Returns the probability of each most probable label, and 1 where it is the true one, `[labels, 2]`."""
     y = target("ece", pred, y, has_classes=True)
     p = pred.support.probabilities(np.asarray(pred.mean, float))
-    return np.stack([np.max(p, axis=1), np.argmax(p, axis=1) == y], axis=1)
+    return np.stack([np.max(p, axis=-1).ravel(), (np.argmax(p, axis=-1) == y).ravel()], axis=1)
+
+
+def _label_of_each_row(pred: Prediction, y: Targets) -> np.ndarray:
+    labels = confidence_and_correctness(pred, y)
+    if len(labels) != len(pred.mean):
+        raise ValueError(
+            f"the calibration error of {len(pred.mean)} rows of {len(labels) // len(pred.mean)} labels each has no "
+            "standard error here, since labels of a row are not independent; take ece(pred, y), or brier"
+        )
+    return labels
 
 
 def gap_of_bins(confidence: np.ndarray, right: np.ndarray, bins: int, weight: np.ndarray) -> float:
@@ -309,7 +319,7 @@ def covered(pred: Prediction, y: Targets, level: float = 0.9) -> np.ndarray:
         lower, upper = pred.interval(level)
         return by_row(((np.asarray(lower) <= y) & (y <= np.asarray(upper))).astype(float))
     members = np.asarray(pred.prediction_set(level))
-    return members[np.arange(len(y)), y.astype(int)].astype(float)
+    return by_row(np.take_along_axis(members, y.astype(int)[..., None], axis=-1)[..., 0].astype(float))
 
 
 # Every score is a statistic of one value a row (for the calibration error, two), so rows are the sampling unit. A
@@ -454,7 +464,7 @@ _FORMS: dict[Callable[..., float], _Form] = {
     crps: _Form(crps_of_rows, _mean, ("panels",)),
     coverage: _Form(covered, _mean, ("level",)),
     rmse: _Form(squared_error, _root_mean),
-    ece: _Form(confidence_and_correctness, _gap),
+    ece: _Form(_label_of_each_row, _gap),
 }
 
 

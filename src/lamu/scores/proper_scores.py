@@ -66,7 +66,7 @@ def target(score: str, pred: Prediction, y: Targets, has_classes: bool | None = 
     _require_known(score, y)
     if pred.support.has_classes:
         y = pred.support.numbers(y)
-        _require_classes(score, y, 2 if len(shape) == 1 else shape[-1])
+        _require_classes(score, y, 2 if shape == expected else shape[-1])
     return y
 
 
@@ -137,10 +137,10 @@ def accuracy(pred: Prediction, y: Targets) -> float:
 
 
 def right(pred: Prediction, y: Targets) -> np.ndarray:
-    """Returns 1 where a row's most probable label is the true one, else 0, `[N]`, whose mean is `accuracy`."""
+    """Returns the fraction of each row's labels that are the most probable ones, `[N]`, whose mean is `accuracy`."""
     y = target("accuracy", pred, y, has_classes=True)
     label = pred.support.labels(np.asarray(pred.mean, float))
-    return (label == y).astype(float)
+    return by_row((label == y).astype(float))
 
 
 def brier(pred: Prediction, y: Targets) -> float:
@@ -177,10 +177,9 @@ def squared_distance(pred: Prediction, y: Targets) -> np.ndarray:
     """Returns the squared distance of each row's probabilities from its outcome, `[N]`, whose mean is `brier`."""
     y = target("brier", pred, y, has_classes=True)
     p = np.asarray(pred.mean, float)
-    if p.ndim == 1:
-        return (p - y) ** 2
-    outcome = y[:, None] == np.arange(p.shape[1])[None]
-    return np.sum((p - outcome) ** 2, axis=-1)
+    if p.shape == y.shape:  # of one of two classes
+        return by_row((p - y) ** 2)
+    return by_row(np.sum((p - (y[..., None] == np.arange(p.shape[-1]))) ** 2, axis=-1))
 
 
 def rmse(pred: Prediction, y: Targets) -> float:
