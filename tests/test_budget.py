@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_254, 74_000),
+    "lines": (103_268, 74_000),
     "files": (371, 330),
-    "lines of code": (50_925, 36_000),
-    "lines of code, core": (33_975, 25_000),
+    "lines of code": (50_937, 36_000),
+    "lines of code, core": (33_987, 25_000),
     "lines of code, graphs": (8_153, 6_000),
     "lines of code, tables": (8_797, 5_000),
     "lines of code, outside of the library": (0, 0),
