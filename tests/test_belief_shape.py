@@ -413,7 +413,7 @@ def test_a_longer_run_is_not_taken_for_the_shape_and_a_short_one_is_told_both():
 def test_a_short_run_is_told_that_longer_may_not_help():
     found = Convergence(residual=3.0, divergence=1.0, pareto_k=0.9, misshapen="'tau'")
     posterior = replace(posterior_off("graph", 30, 1.0, 1.0, 0.0)[0], convergence=found)
-    fit = lamu.running.result.Fit(posterior, {"loss": np.ones(3)}, None)
+    fit = lamu.running.conclusion.Fit(posterior, {"loss": np.ones(3)}, None)
     with pytest.warns(
         Unconverged, match="has not converged: .* train longer .* not help, a Gaussian is the wrong shape"
     ):

@@ -16,7 +16,7 @@ from lamu.cli.row_models import MODELS, reference_log_probs
 from lamu.data.table import match_columns, read_columns
 from lamu.latent import Columns
 from lamu.posterior import Posterior
-from lamu.running.result import Fit
+from lamu.running.conclusion import Fit
 from lamu.scores import UnreliableWeights
 from tests.command_line import assert_refused
 

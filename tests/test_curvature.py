@@ -24,7 +24,7 @@ from lamu.objective.curvature import (
     gauss_newton_product,
     hessian_product,
 )
-from lamu.objective.curvature.products import dispersion_prior, require_rows, row_losses, without_padding
+from lamu.objective.curvature.interface import dispersion_prior, require_rows, row_losses, without_padding
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.record import record
 

@@ -28,7 +28,7 @@ from lamu.networks import Linear
 from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal, Normal
 from lamu.running.compiled_steps import keys_of
-from lamu.running.result import Diverged, Fit
+from lamu.running.conclusion import Diverged, Fit
 from lamu.running.validation import validation_nll, validation_pairs
 from lamu.scores import Estimate
 

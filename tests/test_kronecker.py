@@ -14,7 +14,7 @@ import pytest
 import lamu
 from lamu import tree
 from lamu.algorithms.optimisers import kfac
-from lamu.algorithms.variational.structured import noisy_kfac
+from lamu.algorithms.variational.online_newton import noisy_kfac
 from lamu.data import Batch
 from lamu.families import Gaussian
 from lamu.geometry import Factorwise, Shifted

@@ -16,7 +16,7 @@ from benchmarks.anchors import australian, model_of, negative_elbo
 import lamu
 from lamu import tree
 from lamu.algorithms import vogn, von
-from lamu.algorithms.variational.structured import slang
+from lamu.algorithms.variational.online_newton import slang
 from lamu.data import Batch
 from lamu.expectations import Delta, MonteCarlo
 from lamu.families import Gaussian

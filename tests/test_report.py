@@ -23,9 +23,8 @@ from lamu.likelihoods import Bernoulli, Gaussian, Poisson
 from lamu.plots.style import INK, canvas
 from lamu.predictives import MixturePredictive
 from lamu.report import FittedRun, comparison_report, fit_report
-from lamu.report.advice import advice
 from lamu.report.effects import draw, effects
-from lamu.report.fitted import _scored
+from lamu.report.fitted import _scored, advice
 from lamu.report.page import element, picture, table, text
 from lamu.scores import Estimate, ece_if_calibrated
 from lamu.tabular.peers import peer

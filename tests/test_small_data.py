@@ -20,7 +20,7 @@ from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit
 from lamu.algorithms.post_hoc.mode_polish import Polished
 from lamu.objective import Objective
 from lamu.one_layer import _laplace, linear_model
-from lamu.tabular.temperature import few_rows_factor, noise_factor
+from lamu.tabular.truncated import few_rows_factor, noise_factor
 
 KEY = jax.random.key(0)
 

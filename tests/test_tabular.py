@@ -36,9 +36,8 @@ from lamu.tabular.candidates import (
     sharpened,
 )
 from lamu.tabular.stacked_fit import _Table, describe_fits
-from lamu.tabular.temperature import logit_factor, noise_factor
 from lamu.tabular.training import FoldRows, Members, Path, _Length, _optimiser, row_order, rows_padded, train
-from lamu.tabular.truncated import Truncated, untruncated_weight
+from lamu.tabular.truncated import Truncated, logit_factor, noise_factor, untruncated_weight
 
 RANDOM = np.random.default_rng(0)
 X = np.column_stack(

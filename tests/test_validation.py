@@ -14,8 +14,7 @@ import pytest
 import lamu
 from lamu.data import Arrays
 from lamu.priors import Normal
-from lamu.running.conclusion import warn_worse_than_mean
-from lamu.running.result import Fit
+from lamu.running.conclusion import Fit, warn_worse_than_mean
 from lamu.running.validation import Best, split_validation, validation_nll
 
 rng = np.random.default_rng(0)

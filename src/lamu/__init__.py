@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from lamu.posterior import Posterior, load
     from lamu.programs import from_numpyro
     from lamu.running import Checkpoints
-    from lamu.running.result import Diverged, Fit
+    from lamu.running.conclusion import Diverged, Fit
     from lamu.simulation import Ranks, simulation_based_calibration
     from lamu.sites import Site, site
     from lamu.tabular import StackedFit, fit_table

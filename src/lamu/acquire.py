@@ -22,6 +22,7 @@ import numpy as np
 from scipy.special import entr, ndtr
 
 from lamu.families import Draws, Ensemble
+from lamu.memory import ladder
 from lamu.model import Model
 from lamu.posterior import Posterior
 from lamu.predictives import (
@@ -37,7 +38,6 @@ from lamu.predictives import (
     TangentDraws,
 )
 from lamu.predictives.sampled import is_certain
-from lamu.row_blocks import ladder
 from lamu.typing import Array, Inputs, Numeric, Prediction, RandomKey
 
 __all__ = [

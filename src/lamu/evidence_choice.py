@@ -29,8 +29,8 @@ from lamu.model import Model
 from lamu.one_layer import linear_model
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm
+from lamu.running.conclusion import Diverged
 from lamu.running.progress import SeveralRuns
-from lamu.running.result import Diverged
 from lamu.scores import Estimate, evidence
 from lamu.typing import Array, Data, Inputs, Options, Params, Targets
 

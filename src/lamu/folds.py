@@ -37,8 +37,8 @@ from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm
 from lamu.rate import Annealed
 from lamu.running.checkpoints import of_part
+from lamu.running.conclusion import Fit
 from lamu.running.progress import SeveralRuns
-from lamu.running.result import Fit
 from lamu.running.validation import training_rows
 from lamu.supports import value_of
 from lamu.target import require_target

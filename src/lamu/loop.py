@@ -35,6 +35,8 @@ from lamu.running.compiled_steps import (
 )
 from lamu.running.conclusion import (
     Conclusion,
+    Diverged,
+    Fit,
     require_trained,
     warn_few_rows,
     warn_probabilities,
@@ -46,7 +48,6 @@ from lamu.running.conclusion import (
 from lamu.running.forecast import Forecast, check_memory, memory_checked
 from lamu.running.history import History
 from lamu.running.progress import Interruption, Progress
-from lamu.running.result import Diverged, Fit
 from lamu.running.resume import Resumption
 from lamu.running.schedule import Block, Length, Steps
 from lamu.running.training_fit import warn_training_fit

@@ -21,9 +21,8 @@ from lamu import memory, tree
 from lamu.compile_once import require_untraced
 from lamu.data.arrays import Arrays, refuse_infinite, refuse_unread
 from lamu.data.batch import Batch, with_offset
-from lamu.data.naming import aligned, by_name, column_names, inputs_of
 from lamu.data.precision import blocks, moments, refuse_lost, unscaled
-from lamu.data.stream import Stream, read
+from lamu.data.stream import Stream, aligned, by_name, column_names, inputs_of, read
 from lamu.dtype_policy import of_rows
 from lamu.likelihoods import Likelihood, Scaled
 from lamu.likelihoods.dispersion import FixedDispersion

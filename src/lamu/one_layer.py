@@ -17,7 +17,7 @@ from lamu.algorithms.closed_form.linear_regression import linear_posterior
 from lamu.algorithms.optimisers import map_estimate
 from lamu.algorithms.post_hoc.laplace import laplace
 from lamu.data.arrays import warn_of_scale
-from lamu.data.naming import by_name, column_names
+from lamu.data.stream import by_name, column_names
 from lamu.data.wording import nearest
 from lamu.folds import in_units
 from lamu.likelihoods import Gaussian, Likelihood, Ordinal, Scaled

@@ -12,8 +12,7 @@ import numpy as np
 from lamu import tree
 from lamu.algorithms.optimisers import adagrad, kfac, newton, rmsprop, sam
 from lamu.algorithms.variational.lie_group import lie_group
-from lamu.algorithms.variational.online_newton import bsam, ogn
-from lamu.algorithms.variational.structured import noisy_kfac, slang
+from lamu.algorithms.variational.online_newton import bsam, noisy_kfac, ogn, slang
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.expectations import FenchelRelaxation

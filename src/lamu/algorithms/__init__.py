@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from lamu.algorithms.table import registry
     from lamu.algorithms.variational.conjugate_scales import conjugate_scales
     from lamu.algorithms.variational.lie_group import lie_group
-    from lamu.algorithms.variational.online_newton import bsam, ivon, ogn, vogn, von
-    from lamu.algorithms.variational.structured import noisy_kfac, slang
+    from lamu.algorithms.variational.online_newton import bsam, ivon, noisy_kfac, ogn, slang, vogn, von
     from lamu.algorithms.variational.variational_head import DenseHead, DiagonalHead, variational_head
 else:
     __getattr__, __dir__ = lazy_names(__name__, __file__)

@@ -38,7 +38,7 @@ from lamu.latent.columns import kind_of
 from lamu.loop import fit
 from lamu.posterior import Posterior
 from lamu.report.rows import FittedRows, average, kinds_told, latents_figure, rows_report
-from lamu.running.result import Fit
+from lamu.running.conclusion import Fit
 from lamu.typing import Document, Options
 
 __all__ = ["impute_rows", "predict_rows", "train_rows"]

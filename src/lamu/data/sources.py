@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from lamu.data.naming import column_names
+from lamu.data.stream import column_names
 from lamu.data.wording import DataError, listed, nearest, plural, quoted
 from lamu.data.written_numbers import is_code, is_number
 from lamu.typing import Data, Options

@@ -22,7 +22,7 @@ from lamu.graphs.network import applications
 from lamu.graphs.program import GraphSite
 from lamu.graphs.statistics import Categories, States
 from lamu.graphs.words import WordsFactor
-from lamu.row_blocks import block, is_spread, joined_blocks, padded_blocks
+from lamu.memory import block, is_spread, joined_blocks, padded_blocks
 from lamu.typing import Array, Data
 
 __all__ = ["associative", "in_blocks", "over_blocks", "over_rows", "read", "require_observed", "require_shapes"]

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.data.batch import Batch
 from lamu.objective import AllParameters, BatchLoss, Objective
-from lamu.objective.curvature.products import row_losses
+from lamu.objective.curvature.interface import row_losses
 from lamu.objective.curvature.reader import squares_and_gradient
 from lamu.objective.microbatching import num_chunks
 from lamu.record import record, static

@@ -6,7 +6,6 @@ from lamu.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from lamu.priors.belief import Belief, gaussian_belief, independent_normal
-    from lamu.priors.by_path import ByPath
     from lamu.priors.correlated import CorrelatedNormal, FilterGroups, MatrixNormal
     from lamu.priors.hierarchy import (
         ARD,
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
         SpikeAndSlab,
         StudentT,
     )
-    from lamu.priors.interface import ConditionalPrior, IndependentLeaves, Prior
+    from lamu.priors.interface import ByPath, ConditionalPrior, IndependentLeaves, Prior
     from lamu.priors.jeffreys import Jeffreys
     from lamu.priors.normal import Gates, LayerwiseNormal, LearnedNormal, Normal
 else:

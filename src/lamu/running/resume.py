@@ -18,8 +18,7 @@ from lamu.protocol import Algorithm
 from lamu.running.checkpoints import CheckpointError, Checkpoints, Snapshot, described, rows_described
 from lamu.running.compiled_steps import OneDevice
 from lamu.running.history import History
-from lamu.running.processes import Processes
-from lamu.running.sharding import is_sharded, require_library
+from lamu.running.sharding import Processes, is_sharded, require_library
 from lamu.running.validation import Best
 from lamu.typing import Document, State
 

@@ -36,7 +36,6 @@ from lamu.running.checkpoints import Checkpoints, described, of_part, rows_descr
 from lamu.running.progress import Progress
 from lamu.supports import value_of
 from lamu.tabular.candidates import Candidate, candidates_for, candidates_to_continue, sharpened
-from lamu.tabular.temperature import logit_factor, noise_factor
 from lamu.tabular.training import (
     TRACING,
     FoldRows,
@@ -49,7 +48,7 @@ from lamu.tabular.training import (
     train,
     trainings,
 )
-from lamu.tabular.truncated import Truncated, untruncated_weight
+from lamu.tabular.truncated import Truncated, logit_factor, noise_factor, untruncated_weight
 from lamu.typing import Array, Inputs, Params, Targets
 
 __all__ = ["StackedFit", "describe_fits", "fit_table"]

@@ -8,7 +8,7 @@ are those of the density. They need no reference, and cannot detect a mistake th
 """
 
 from lamu.testing.algorithms import ALGORITHM_LAWS, KERNEL_LAWS, check_algorithm, check_calibration, check_kernel
-from lamu.testing.families import FAMILY_LAWS, check_family
+from lamu.testing.laws import FAMILY_LAWS, check_family
 from lamu.testing.likelihoods import LIKELIHOOD_LAWS, LikelihoodCase, check_likelihood
 from lamu.testing.priors import PRIOR_LAWS, check_prior
 

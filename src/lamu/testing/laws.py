@@ -1,13 +1,19 @@
-"""Runs laws and reports all broken ones together."""
+"""Runs laws and reports all broken ones together; the laws of a family of beliefs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["Inapplicable", "check", "close", "within_errors"]
+from lamu import tree
+from lamu.typing import Belief
+
+__all__ = ["FAMILY_LAWS", "Inapplicable", "check", "check_family", "close", "within_errors"]
+
 
 ERRORS = 5.0  # standard errors of an average over draws; one number fails by chance once in two million
 
@@ -52,3 +58,88 @@ def within_errors(draws: object, expected: object, what: str, slack: float = 0.0
             f"{what} is {mean.ravel()[where]:.4g} over {len(draws)} draws, with a standard error of "
             f"{error.ravel()[where]:.2g}, where {expected.ravel()[where]:.4g} is due"
         )
+
+
+_DRAWS = 4000
+
+
+def _draws(belief: Belief) -> Any:
+    keys = jax.random.split(jax.random.key(1), _DRAWS)
+    return jax.jit(jax.vmap(belief.sample))(keys)
+
+
+def draws_have_the_mean(belief: Belief) -> None:
+    """The average of draws is `mean`, and draws have its structure."""
+    draws = _draws(belief)
+    mean = belief.mean
+    assert jax.tree.structure(mean) == jax.tree.structure(draws), "sample and mean have different structures"
+    for drawn, expected in zip(jax.tree.leaves(draws), jax.tree.leaves(mean), strict=True):
+        within_errors(drawn, expected, "the mean of draws", 1e-4)
+
+
+def draws_are_of_the_density(belief: Belief) -> None:
+    r"""Stein's identities, \(E[\nabla \log q] = 0\) and \(E[u \nabla \log q] = -1\), over draws."""
+    # In real coordinates u: the logarithm of positive numbers, and the logit of numbers between zero and one. For
+    # integers and for vectors that sum to one only `draws_have_the_mean` is tested.
+    draws = _draws(belief)
+    if any(_is_discrete_or_sums_to_one(np.asarray(leaf)) for leaf in jax.tree.leaves(draws)):
+        return
+    unravel = tree.ravel(belief.sample(jax.random.key(0)))[1]
+    theta = jax.vmap(lambda draw: tree.ravel(draw)[0])(draws)
+    positive, below_one = jnp.all(theta > 0, axis=0), jnp.all((theta > 0) & (theta < 1), axis=0)
+
+    def real(theta: Any) -> Any:
+        safe = jnp.where(positive, theta, 1.0)
+        return jnp.where(below_one, jnp.log(safe) - jnp.log1p(-jnp.where(below_one, theta, 0.5)), jnp.log(safe))
+
+    def log_density(u: Any) -> Any:
+        number = jnp.where(below_one, jax.nn.sigmoid(u), jnp.where(positive, jnp.exp(jnp.where(positive, u, 0.0)), u))
+        volume = jnp.where(below_one, jax.nn.log_sigmoid(u) + jax.nn.log_sigmoid(-u), jnp.where(positive, u, 0.0))
+        return belief.log_prob(unravel(number)) + jnp.sum(volume)
+
+    u = jax.vmap(lambda theta: jnp.where(positive, real(theta), theta))(theta)
+    slope = jax.jit(jax.vmap(jax.grad(log_density)))(u)
+    within_errors(slope, 0.0, "the mean of the gradient of log q")
+    within_errors(u * slope, -1.0, "the mean of the coordinate times the gradient of log q")
+
+
+def _is_discrete_or_sums_to_one(draws: np.ndarray) -> bool:
+    integers = np.array_equal(draws, np.round(draws))
+    return integers or (draws.ndim > 1 and draws.shape[-1] > 1 and np.allclose(draws.sum(axis=-1), 1.0, atol=1e-4))
+
+
+def entropy_is_the_expected_surprise(belief: Belief) -> None:
+    """`entropy`, if the family has one, is the mean of −log q over draws."""
+    if not hasattr(belief, "entropy"):
+        return
+    surprise = jax.jit(jax.vmap(lambda theta: -belief.log_prob(theta)))(_draws(belief))
+    within_errors(surprise, belief.entropy(), "the mean of −log q", 1e-4)
+
+
+def it_is_a_pytree(belief: Belief) -> None:
+    """A belief goes through a compiled function unchanged."""
+    back = jax.jit(lambda belief: belief)(belief)
+    for leaf, due in zip(jax.tree.leaves(back), jax.tree.leaves(belief), strict=True):
+        close(leaf, due, 0.0, "a parameter after jit")
+
+
+FAMILY_LAWS = (it_is_a_pytree, draws_have_the_mean, draws_are_of_the_density, entropy_is_the_expected_surprise)
+
+
+def check_family(belief: Belief) -> None:
+    """Runs every law of families on one belief.
+
+    Args:
+        belief: a member of the family, with `sample(key)`, `log_prob(theta)` and `mean`, of finite variance.
+
+    Raises:
+        AssertionError: names every broken law, with its values.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.families import Gaussian
+        >>> from lamu.operators import Diagonal
+        >>> from lamu.testing import check_family
+        >>> check_family(Gaussian(jnp.array([1.0, -2.0]), Diagonal(jnp.array([4.0, 0.5]))))
+    """
+    check(type(belief).__name__, belief, FAMILY_LAWS)

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
         SampledGaussNewton,
         SquaredGradients,
     )
-    from lamu.objective.curvature.interface import Curvature, Evaluation
-    from lamu.objective.curvature.products import gauss_newton_product, hessian_product
+    from lamu.objective.curvature.interface import Curvature, Evaluation, gauss_newton_product, hessian_product
     from lamu.objective.curvature.simple import (
         ClippedGradient,
         Damped,

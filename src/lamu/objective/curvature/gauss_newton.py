@@ -15,8 +15,17 @@ from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian
 from lamu.likelihoods import Likelihood
 from lamu.objective.batch_loss import BatchLoss
-from lamu.objective.curvature.interface import Curvature, Evaluation, OutputHessian, fisher_information, slopes
-from lamu.objective.curvature.products import dispersion_prior, gauss_newton_product, row_losses, without_padding
+from lamu.objective.curvature.interface import (
+    Curvature,
+    Evaluation,
+    OutputHessian,
+    dispersion_prior,
+    fisher_information,
+    gauss_newton_product,
+    row_losses,
+    slopes,
+    without_padding,
+)
 from lamu.objective.curvature.reader import squares_and_gradient
 from lamu.objective.curvature.reader.factors import factors, halved
 from lamu.objective.curvature.reader.gradient_matrix import gradient_matrix

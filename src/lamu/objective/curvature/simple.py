@@ -13,8 +13,7 @@ from lamu import tree
 from lamu.data.batch import Batch
 from lamu.families import Gaussian
 from lamu.objective.batch_loss import BatchLoss, Gradient
-from lamu.objective.curvature.interface import Curvature, Evaluation, evaluated
-from lamu.objective.curvature.products import hessian_product, without_padding
+from lamu.objective.curvature.interface import Curvature, Evaluation, evaluated, hessian_product, without_padding
 from lamu.operators import AnyStructure
 from lamu.record import record
 from lamu.sizes import require
