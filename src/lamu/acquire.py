@@ -22,7 +22,6 @@ import numpy as np
 from scipy.special import entr, ndtr
 
 from lamu.families import Draws, Ensemble
-from lamu.memory import ladder
 from lamu.model import Model
 from lamu.posterior import Posterior
 from lamu.predictives import (
@@ -38,6 +37,7 @@ from lamu.predictives import (
     TangentDraws,
 )
 from lamu.predictives.sampled import is_certain
+from lamu.row_blocks import ladder
 from lamu.typing import Array, Inputs, Numeric, Prediction, RandomKey
 
 __all__ = [

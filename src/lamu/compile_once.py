@@ -103,9 +103,7 @@ def _outside() -> Any:
 @functools.cache
 def _accepted_options(options: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
     """Returns the options that this version of XLA accepts, tested by compiling a small program."""
-    if _are_known(options):
-        return dict(options)
-    return dict(option for option in options if _are_known((option,)))
+    return dict(options) if _are_known(options) else dict(option for option in options if _are_known((option,)))
 
 
 def _are_known(options: tuple[tuple[str, Any], ...]) -> bool:

@@ -13,7 +13,7 @@ from lamu.conjugate_target import ConjugateTarget
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.data.stream import Stream, read
-from lamu.families import Product
+from lamu.families.products import factor_of
 from lamu.observations import Observation
 from lamu.priors import Belief
 from lamu.priors.belief import tempered
@@ -51,6 +51,8 @@ class ConjugateModel(ConjugateTarget):
         4.0
     """
 
+    has_outputs = True  # θ itself
+
     observation: Observation
     prior: Any
     frozen: Params | None = None
@@ -71,11 +73,6 @@ class ConjugateModel(ConjugateTarget):
     @property
     def name(self) -> str:
         return type(self.observation).__name__
-
-    @property
-    def has_outputs(self) -> bool:
-        """θ itself."""
-        return True
 
     @property
     def support(self) -> Support:
@@ -126,7 +123,7 @@ class ConjugateModel(ConjugateTarget):
 
     def row_log_prob(self, belief: PyTree, batch: Batch, samples: int, key: RandomKey) -> Array:
         r"""Returns \(\log E_q[p(y_i \mid \theta)]\): exact for a belief of the prior's family, else over draws."""
-        network = belief.factors["network"] if isinstance(belief, Product) else None
+        network = factor_of(belief, "network")
         if isinstance(network, self.observation.family):
             return self.observation.log_prob_under(network, jnp.asarray(batch.y))
         return super().row_log_prob(belief, batch, samples, key)

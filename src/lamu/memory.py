@@ -1,4 +1,4 @@
-"""Memory limit, shared by fitting, prediction, curvature and scoring, and the blocks of rows of one size.
+"""Memory limit, shared by fitting, prediction, curvature and scoring.
 
 The limit is for memory beyond that already in use. Nothing is measured during the work: sizes are computed before, work
 is split into chunks that fit, and work that cannot be split is refused.
@@ -6,7 +6,6 @@ is split into chunks that fit, and work that cannot be split is refused.
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import re
@@ -19,28 +18,19 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 from jax.extend.core import Var, jaxprs_in_params
-
-from lamu.typing import Array, PyTree
 
 __all__ = [
     "at_least",
-    "block",
     "budget",
     "bytes_of",
     "demand",
-    "filled",
     "free",
     "held_by",
-    "is_spread",
-    "joined_blocks",
-    "ladder",
     "largest_array",
     "limit",
     "most_held",
     "numbers_written",
-    "padded_blocks",
     "parse",
     "shown",
     "within",
@@ -342,52 +332,3 @@ def numbers_written(program: Any, inputs: int) -> int:
             dependent.update(equation.outvars)
             total += sum(math.prod(place.aval.shape) for place in equation.outvars)
     return total
-
-
-_FEW = 64  # up to this size every second size is a power of two; above, every fourth
-
-
-def ladder(count: int) -> int:
-    """Returns the next of the sizes 1, 2, 3, 4, 6, 8, 12, ..., 64, 80, 96, 112, 128, 160, ..."""
-    return -(-count // _step(count - 1)) * _step(count - 1)
-
-
-@functools.lru_cache(maxsize=1024)
-def block(count: int, most: int) -> int:
-    """Returns the size of blocks for `count` rows: a size of the ladder, and at most `most`."""
-    most = most // _step(most) * _step(most)
-    return ladder(-(-count // -(-count // most)))
-
-
-def _step(below: int) -> int:
-    """Returns the distance between the sizes around a number."""
-    power = 1 << below.bit_length()
-    return max(1, power // (4 if power <= _FEW else 8))
-
-
-def is_spread(x: object) -> bool:
-    """Whether rows are on several devices, from which padding would gather them."""
-    return isinstance(x, jax.Array) and len(x.sharding.device_set) > 1
-
-
-def padded_blocks(rows: PyTree, count: int, size: int) -> Iterator[PyTree]:
-    """Yields blocks of rows, all of one size; the last one repeats its last row."""
-    if count == size:
-        yield rows
-        return
-    rows = jax.tree.map(np.asarray, rows)
-    for start in range(0, count, size):
-        missing = max(0, start + size - count)
-        yield jax.tree.map(lambda leaf: filled(leaf[start : start + size], missing), rows)  # noqa: B023  (at once)
-
-
-def filled(leaf: np.ndarray, missing: int, axis: int = 0) -> np.ndarray:
-    """Returns an array with its last row repeated `missing` more times."""
-    return np.concatenate([leaf, np.repeat(np.take(leaf, [-1], axis), missing, axis)], axis) if missing else leaf
-
-
-def joined_blocks(leaves: tuple[Array | np.ndarray, ...], count: int, axis: int) -> Array:
-    """Joins the results of blocks into one array, without the padding of the last block."""
-    host = [np.asarray(leaf) for leaf in leaves]
-    joined = host[0] if len(host) == 1 else np.concatenate(host, axis=axis)
-    return jax.device_put(joined[(slice(None),) * axis + (slice(0, count),)])  # `jnp.asarray` compiles for each shape

@@ -78,6 +78,8 @@ class Model(Target):
     start: Any = None
     columns: tuple[str, ...] | None = static(default=None)
 
+    has_outputs = True
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", adapted(self.network))
         if not isinstance(self.likelihood, Likelihood):
@@ -375,10 +377,6 @@ class Model(Target):
     def identified(self) -> bool:
         """Whether the network is linear in its weights."""
         return self.network.linear
-
-    @property
-    def has_outputs(self) -> bool:
-        return True
 
     @property
     def quadratic(self) -> bool:

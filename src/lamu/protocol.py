@@ -201,6 +201,11 @@ class Runnable(Algorithm):
         True
     """
 
+    @property
+    def traits(self) -> Traits:
+        """The properties of the algorithm; minibatches, for as long as the caller says, by default."""
+        return Traits()
+
     def preview(self, key: RandomKey, state: State, objective: Objective) -> Posterior:
         """Returns a posterior without a pass over the data, for validation and where a later stage fails.
 

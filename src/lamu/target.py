@@ -59,6 +59,10 @@ class Target(ABC):
         prior: the prior of the coordinates, frozen ones included.
         frozen: coordinates fixed at given values (a tree with None where a leaf is free), or None.
         start: parameters and state that every run starts from, or None for those of `init`.
+        has_outputs: whether a row's density is that of a target given outputs f (`outputs`, `likelihood`).
+        predicts_missing: whether a prediction imputes missing entries of rows (`completed`), instead of targets at
+            inputs.
+        simulates: whether predictions are draws of a program at its arguments (`lamu.from_numpyro`).
 
     Examples:
         >>> import lamu
@@ -71,6 +75,9 @@ class Target(ABC):
     frozen: Params | None
     start: Any
     __dataclass_fields__: ClassVar[dict[str, Any]]  # every target is a record
+    has_outputs: ClassVar[bool] = False
+    predicts_missing: ClassVar[bool] = False
+    simulates: ClassVar[bool] = False
 
     # Every target must define these.
 
@@ -148,11 +155,6 @@ class Target(ABC):
         return True
 
     @property
-    def has_outputs(self) -> bool:
-        """Whether a row's density is that of a target given outputs f (`outputs`, `likelihood`)."""
-        return False
-
-    @property
     def transforms(self) -> bool:
         """Whether parameters are a transform θ = g(u) of the coordinates u, with a `log_volume`."""
         return False
@@ -163,18 +165,8 @@ class Target(ABC):
         return True
 
     @property
-    def predicts_missing(self) -> bool:
-        """Whether a prediction imputes missing entries of rows (`completed`), instead of targets at inputs."""
-        return False
-
-    @property
     def draws_latents(self) -> bool:
         """Whether the density of a row is estimated by draws of latent variables."""
-        return False
-
-    @property
-    def simulates(self) -> bool:
-        """Whether predictions are draws of a program at its arguments (`lamu.from_numpyro`)."""
         return False
 
     @property
@@ -325,9 +317,7 @@ class Target(ABC):
 
     def complete(self, coordinates: Params) -> Params:
         """Returns all coordinates, frozen and free."""
-        if self.frozen is None:
-            return coordinates
-        return tree.merged(coordinates, self.frozen)
+        return coordinates if self.frozen is None else tree.merged(coordinates, self.frozen)
 
     def freeze(self: T, params: Params, *patterns: str) -> T:
         """Returns the target with the coordinates whose path matches a pattern fixed at the given values.

@@ -171,7 +171,8 @@ class InverseSquareRoot:
     is_precision = False
 
     def __post_init__(self) -> None:
-        _require_not_negative(self.eps)
+        for holds in (self.eps >= 0, self.eps < math.inf):
+            require(holds, f"eps={self.eps!r} must be a small positive number, or zero")
 
     def direction(self, precision: OperatorTree, gradient: Params, count: Numeric, rate: Numeric) -> Params:
         """Returns g / (√s + ε)."""
@@ -360,9 +361,3 @@ def _one_minus_power(decay: Numeric, count: Numeric) -> Array:
     # In the widest float available: in a narrow one, 1 − β^t would be inaccurate in the first steps of a slow average.
     dtype = jnp.result_type(float)
     return 1 - jnp.asarray(decay, dtype) ** jnp.asarray(count, dtype)
-
-
-def _require_not_negative(eps: Number) -> None:
-    """Raises a ValueError for a negative ε, which could cause a division by zero."""
-    for holds in (eps >= 0, eps < math.inf):
-        require(holds, f"eps={eps!r} must be a small positive number, or zero")

@@ -14,7 +14,7 @@ from lamu.geometry import Geometry, Retraction
 from lamu.objective import AllParameters, BatchLoss, Objective
 from lamu.operators import Dense
 from lamu.posterior import Posterior
-from lamu.protocol import Choices, Info, Runnable, Traits, recipe
+from lamu.protocol import Choices, Info, Runnable, recipe
 from lamu.rate import Rate, RateLike, rate
 from lamu.record import record, static
 from lamu.sizes import whole_number
@@ -43,11 +43,6 @@ class BlackBox(Runnable):
     samples: int | None = static(default=None)
     init_scale: Number = 1.0  # the standard deviation of the search at the start
     geometry: Geometry = Retraction()  # how the precision moves
-
-    @property
-    def traits(self) -> Traits:
-        # Minibatches, for as long as the caller says.
-        return Traits()
 
     @property
     def choices(self) -> Choices:

@@ -14,7 +14,7 @@ from lamu.data.batch import Batch
 from lamu.families import Point
 from lamu.objective import AllParameters, BatchLoss, Objective
 from lamu.posterior import Posterior
-from lamu.protocol import Choices, Info, Runnable, Traits, recipe
+from lamu.protocol import Choices, Info, Runnable, recipe
 from lamu.rate import Annealed, Rate, RateLike, rate
 from lamu.record import record
 from lamu.typing import Array, Data, Number, Numeric, Params, RandomKey, State, Trace
@@ -135,11 +135,6 @@ class MirrorDescent(Runnable):
 
     learning_rate: Rate
     mirror_map: Any = Hypentropy()
-
-    @property
-    def traits(self) -> Traits:
-        # Minibatches, for as long as the caller says.
-        return Traits()
 
     @property
     def choices(self) -> Choices:

@@ -21,7 +21,7 @@ from lamu.operators import Diagonal
 from lamu.posterior import Posterior
 from lamu.predictives.moment_propagation import Propagated, moments, require_rectifiers, rows_of
 from lamu.priors import independent_normal
-from lamu.protocol import Choices, Info, Runnable, Traits, recipe
+from lamu.protocol import Choices, Info, Runnable, recipe
 from lamu.record import record
 from lamu.typing import Array, Belief, Data, DTypeLike, Numeric, Params, PyTree, RandomKey, Trace
 
@@ -175,11 +175,6 @@ class ProbabilisticBackpropagation(Runnable):
     noise: Gamma  # the belief about the precision of the noise before any data
 
     @property
-    def traits(self) -> Traits:
-        # Minibatches, processed one row at a time.
-        return Traits()
-
-    @property
     def choices(self) -> Choices:
         return Choices(
             family="Gaussian, diagonal precision, with Gamma precisions of noise and prior",
@@ -200,7 +195,8 @@ class ProbabilisticBackpropagation(Runnable):
                 "that pbp finds the precision of; give priors.Normal()"
             )
         centre, precision = prior_moments
-        fans = _fans(weights)
+        sizes = {index: layer["kernel"].shape[0] + 1.0 for index, layer in weights["layers"].items()}
+        fans = {"layers": {index: dict.fromkeys(layer, sizes[index]) for index, layer in weights["layers"].items()}}
         unit = jax.tree.map(lambda delta, fan: 1.0 / (delta * fan), precision, fans)
         factors = PriorFactors.first(centre, unit, _as_arrays(self.prior, weights, ()))
         mean = weights
@@ -399,12 +395,6 @@ def _after_row(
     good = (shape > 1.0) & (rate > 0.0) & jnp.isfinite(shape) & jnp.isfinite(rate) & (counts > 0)
     renewed_noise = Gamma(jnp.where(good, shape, old_noise.shape), jnp.where(good, rate, old_noise.rate))
     return (new_mean, new_variance, renewed_noise), log_z
-
-
-def _fans(weights: Params) -> Params:
-    """Returns the fan-in plus one of each leaf's layer."""
-    sizes = {index: layer["kernel"].shape[0] + 1.0 for index, layer in weights["layers"].items()}
-    return {"layers": {index: dict.fromkeys(layer, sizes[index]) for index, layer in weights["layers"].items()}}
 
 
 def _as_arrays(belief: Gamma, like: Params, shape: tuple[int, ...]) -> Gamma:

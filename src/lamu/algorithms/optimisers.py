@@ -593,11 +593,6 @@ class MapEstimate(Runnable):
     criterion: ClassVar[type[BatchLoss]] = BatchLoss  # the loss it minimises
 
     @property
-    def traits(self) -> Traits:
-        # Minibatches, for as long as the caller says.
-        return Traits()
-
-    @property
     def choices(self) -> Choices:
         return Choices("Gaussian, fixed covariance", "Delta", "none", departures=("whatever the optimiser adds",))
 

@@ -35,7 +35,8 @@ from lamu.data import Arrays, Encoding
 from lamu.data.arrays import UnscaledWeights
 from lamu.data.leaks import leaks
 from lamu.data.table import Table
-from lamu.families import Gaussian, Product
+from lamu.families import Gaussian
+from lamu.families.products import factor_of
 from lamu.plots.style import literal, shortened
 from lamu.posterior import Posterior
 from lamu.predictives import Predictive
@@ -312,7 +313,7 @@ def picture(pred: Predictive, y: Targets, encoding: Encoding) -> Figure:
 def _precision(posterior: Posterior) -> str | None:
     """Returns the structure of a Gaussian's precision by the name of its operator; None for any other belief."""
     belief = posterior.belief
-    gaussian = belief.factors.get("network") if isinstance(belief, Product) else None
+    gaussian = factor_of(belief, "network")
     return type(gaussian.precision).__name__ if isinstance(gaussian, Gaussian) else None
 
 

@@ -205,9 +205,7 @@ def refuse_word(source: str, column: str, word: str, row: int) -> DataError:
 
 
 def _text(value: object) -> str:
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 MOST_LEVELS = 50  # more levels, in more than half as many rows, are names of the rows

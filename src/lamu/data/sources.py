@@ -208,7 +208,8 @@ def open_source(data: Data, text: Collection[str] = (), separator: str | None = 
     """Opens a table."""
     # `text`: the columns of a CSV file that are always read as text, since `"01"` is not 1 there.
     if column_names(data) is not None:
-        return _frame(data)
+        frame = data if hasattr(data, "iloc") else data.to_pandas()
+        return Source("the frame", _cleaned(frame.reset_index(drop=True)), None)
     if not isinstance(data, str | os.PathLike):
         raise DataError(f"{quoted(data)} is not a table; give {KNOWN}, a frame of pandas or polars, or a bundled set")
     if str(data) in names():
@@ -247,12 +248,6 @@ def _bundled(name: str) -> Source:
     frame = pd.DataFrame(x, columns=list(columns(name)))
     frame["target"] = y
     return Source(f"the bundled set {name!r}", frame, "target")
-
-
-def _frame(data: Data) -> Source:
-    """Returns a pandas or polars frame without row names."""
-    frame = data if hasattr(data, "iloc") else data.to_pandas()
-    return Source("the frame", _cleaned(frame.reset_index(drop=True)), None)
 
 
 def _csv(path: Path, text: Collection[str], separator: str | None) -> Source:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from lamu.data.arrays import scale_told
-from lamu.data.columns import DateColumn, expanded, found_dates, identifiers
+from lamu.data.columns import expanded, found_dates, identifiers
 from lamu.data.encoding import TASKS, Encoding
 from lamu.data.imputation import Completions
 from lamu.data.inputs import (
@@ -114,7 +114,15 @@ class Table:
         """
         old = self.encoding
         raw = np.asarray(old.decode(self.y) if old.task == "regression" else self.y)
-        features, dates = _since(self.features, old.dates, rows)
+        values, moved = self.features.values.copy() if old.dates else self.features.values, []
+        for date in old.dates:
+            age = self.features.columns.index(date.columns[0])
+            present = values[rows, age]
+            first = float(np.floor(np.min(present, where=~np.isnan(present), initial=np.inf)))
+            shift = first if np.isfinite(first) else 0.0
+            values[:, age] -= shift
+            moved.append(replace(date, origin=date.origin + shift))
+        features, dates = replace(self.features, values=values), tuple(moved)
         comparable = _per_trial(raw, self.beside)
         encoding = _learn_encoding(
             replace(old, dates=dates), features, rows, old.imputes, comparable, self.beside.get("weight")
@@ -480,21 +488,6 @@ def _per_trial(y: np.ndarray, beside: Mapping[str, np.ndarray]) -> np.ndarray:
     if not {"trials", "exposure"} & set(beside):
         return y
     return y / np.maximum(beside["trials"], 1.0) if "trials" in beside else y / beside["exposure"]
-
-
-def _since(
-    features: Features, dates: tuple[DateColumn, ...], rows: Selection
-) -> tuple[Features, tuple[DateColumn, ...]]:
-    """Returns the features with the age in each date column counted from the first of some rows."""
-    values, moved = features.values.copy() if dates else features.values, []
-    for date in dates:
-        age = features.columns.index(date.columns[0])
-        present = values[rows, age]
-        first = float(np.floor(np.min(present, where=~np.isnan(present), initial=np.inf)))
-        shift = first if np.isfinite(first) else 0.0
-        values[:, age] -= shift
-        moved.append(replace(date, origin=date.origin + shift))
-    return replace(features, values=values), tuple(moved)
 
 
 def _table(

@@ -113,9 +113,7 @@ def targets(source: Source, encoding: Encoding) -> np.ndarray:
     """Returns y: float64 for regression, otherwise the indices of the classes, int32."""
     values, target = source[encoding.target], encoding.target
     if encoding.task != "regression":
-        if encoding.has_words:
-            return encoding.encode(words(values).texts)
-        return encoding.encode(values.tolist())
+        return encoding.encode(words(values).texts) if encoding.has_words else encoding.encode(values.tolist())
     if kind(values) == "numbers":
         y = numbers(values)
     else:

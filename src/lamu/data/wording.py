@@ -21,9 +21,7 @@ def nearest(name: str, known: Iterable[str], other_names: Mapping[str, Sequence[
         return f"did you mean {called[0]!r}?"
     by_folded = {candidate.casefold(): candidate for candidate in names}
     close = get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.5)
-    if close:
-        return f"did you mean {by_folded[close[0]]!r}?"
-    return f"choose one of {', '.join(map(repr, names))}"
+    return f"did you mean {by_folded[close[0]]!r}?" if close else f"choose one of {', '.join(map(repr, names))}"
 
 
 def getattr_or_substitute(owner: object, name: str, places: Mapping[str, str]) -> Any:

@@ -240,9 +240,7 @@ class Reparameterised:
 
 def average(at_draw: Callable[[Numeric], PyTree], samples: int) -> PyTree:
     """Returns the average of a function of the draw's index, evaluated in sequence."""
-    if samples == 1:
-        return at_draw(0)
-    return tree.average(tree.each(at_draw, samples))
+    return at_draw(0) if samples == 1 else tree.average(tree.each(at_draw, samples))
 
 
 @record

@@ -44,9 +44,7 @@ class Domain(abc.ABC):
 
     def fault(self, value: Params, belief: Belief) -> str | None:
         """Returns the fault of a concrete value, as the end of a sentence; None for a valid or a traced one."""
-        if isinstance(value, Tracer):
-            return None
-        return self._fault(np.asarray(value), belief)
+        return None if isinstance(value, Tracer) else self._fault(np.asarray(value), belief)
 
     @abc.abstractmethod
     def retract(self, value: Array, direction: Array, rate: Number, belief: Belief) -> Array:

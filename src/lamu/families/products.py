@@ -16,7 +16,7 @@ from lamu.families.probabilities import Categorical
 from lamu.record import record
 from lamu.typing import Array, Number, Params, PyTree, RandomKey, Statistics
 
-__all__ = ["ExpectationMixture", "Mixture", "NaturalMixture", "PartialBelief", "Parts", "Product"]
+__all__ = ["ExpectationMixture", "Mixture", "NaturalMixture", "PartialBelief", "Parts", "Product", "factor_of"]
 
 
 @record
@@ -136,6 +136,11 @@ class Product:
     def _keys(self, key: RandomKey) -> dict[str, RandomKey]:
         """Returns a key for each factor, in the order of their names: JAX sorts a dictionary that it passes on."""
         return dict(zip(sorted(self.factors), jax.random.split(key, len(self.factors)), strict=True))
+
+
+def factor_of(belief: Any, name: str) -> Any:
+    """Returns a factor of a product by its name; None where it has none, and for any other belief."""
+    return belief.factors.get(name) if isinstance(belief, Product) else None
 
 
 def _evenly(drawn: Params) -> Params:

@@ -204,7 +204,7 @@ def ancestral(
             continue
         values[site.name] = drawn_site(site, environment, jax.random.fold_in(key, number))
         with lenient():
-            new_statistics = {} if isinstance(site.factor, Potential) else {site.name: site.kind.of(values[site.name])}
+            new_statistics = {} if site.factor.is_likelihood else {site.name: site.kind.of(values[site.name])}
         environment = environment.having(new_statistics)
     return values, environment
 

@@ -48,6 +48,8 @@ class Factor(ABC):
         first_concentration: the least concentration of the random shares at which such members start.
         support: the values that data of x may have; None for any.
         by_entry: whether `entry_densities` gives the log density of every entry of x.
+        is_likelihood: whether it is a likelihood of `outputs`, a `Potential`.
+        is_of_words: whether x are the words of a document.
     """
 
     kind: type[Statistics] | Any
@@ -60,6 +62,8 @@ class Factor(ABC):
     first_concentration: ClassVar[float] = 0.0
     support: Support | Any = None
     by_entry: ClassVar[bool] = False
+    is_likelihood: ClassVar[bool] = False
+    is_of_words: ClassVar[bool] = False
 
     @property
     def neutral(self) -> Any:

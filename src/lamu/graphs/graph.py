@@ -15,13 +15,14 @@ from lamu.data.batch import Batch
 from lamu.data.precision import unscaled
 from lamu.data.wording import aligned, nearest
 from lamu.families import Product
+from lamu.families.products import factor_of
 from lamu.graphs.elimination import require_summed
 from lamu.graphs.factor import Known
-from lamu.graphs.graph_prior import GraphPrior, fixed, statistics_under, supports
+from lamu.graphs.graph_prior import GraphPrior, enters_openly, fixed, statistics_under, supports
 from lamu.graphs.joint import Row
 from lamu.graphs.messages import GraphMessages
 from lamu.graphs.network import NetworkSite, applications
-from lamu.graphs.potential import AtMean, Potential
+from lamu.graphs.potential import Potential
 from lamu.graphs.program import GraphSite, LearnedPrior, written
 from lamu.graphs.queries import (
     IDLE_BELOW,
@@ -61,7 +62,7 @@ def table(graph: Any, observed: Iterable[str] | None) -> str:
         if site.name in row.known:
             lines.append((site.name, "a row", _family(site), names, "", "observed"))
             continue
-        open_to = [other.name for other in factors if _is_open(other, site.name)]
+        open_to = [other.name for other in factors if site.name in enters_openly(other)]
         by_quadrature = [other.name for other in factors if other is not site and not other.factor.exact]
         verdict = (
             f"not in {', '.join(dict.fromkeys([*open_to, *by_quadrature]))}" if open_to + by_quadrature else "conjugate"
@@ -79,16 +80,9 @@ def _family(site: GraphSite) -> str:
     factor: Any = site.factor
     if isinstance(factor, Known):
         return type(factor.belief).__name__
-    if isinstance(factor, Potential):
+    if factor.is_likelihood:
         return factor.likelihood.name
     return type(factor).__name__.removesuffix("Factor").removeprefix("Located")
-
-
-def _is_open(site: GraphSite, name: str) -> bool:
-    """Returns whether a variable enters a site through a network, or a likelihood without an expectation."""
-    at_mean = isinstance(site.factor, Potential) and isinstance(site.factor.expectation, AtMean)
-    called = any(name in call.names for call in applications(site.factor))
-    return name in site.factor.names and (at_mean or called)
 
 
 def _of_all(open_to: list[str], by_quadrature: list[str]) -> str:
@@ -165,6 +159,8 @@ class Graph(GraphMessages):
         >>> posterior.local({"y": y})["z"].mean.argmax(-1).tolist() in ([0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0])
         True
     """
+
+    predicts_missing = True
 
     sites: Any
     local: Any = None
@@ -329,7 +325,7 @@ class Graph(GraphMessages):
     def constrained(self, posterior: Any) -> Any:
         """Returns a posterior about real coordinates as one about θ; one about θ is returned unchanged."""
         belief = posterior.belief
-        if isinstance(belief, Product) and isinstance(belief.factors.get("network"), Product):
+        if isinstance(factor_of(belief, "network"), Product):
             return posterior  # from algorithms in λ
         return super().constrained(posterior)
 
@@ -384,11 +380,6 @@ class Graph(GraphMessages):
         return self.rows(x)
 
     # Queries of a posterior.
-
-    @property
-    def predicts_missing(self) -> bool:
-        """True: a prediction fills in NaN."""
-        return True
 
     def completed(self, belief: Belief, rows: Any, samples: int, key: RandomKey) -> Any:
         """Returns means and variances of missing entries in rows; None if they have no closed forms."""

@@ -26,7 +26,7 @@ from lamu.priors import Normal, Prior
 from lamu.record import record, static
 from lamu.typing import Array, DTypeLike, Params, RandomKey
 
-__all__ = ["GraphPrior", "fixed", "statistics_under", "supports"]
+__all__ = ["GraphPrior", "enters_openly", "fixed", "statistics_under", "supports"]
 
 
 @record
@@ -156,7 +156,7 @@ def statistics_under(sites: tuple[GraphSite, ...], beliefs: tuple[Any, ...]) -> 
     r"""Returns \(E_q[T(\theta)]\) by name, of shared variables that enter exact factors only."""
     # A factor is affine in the statistics of each argument, so that F at μ is the expectation, and a likelihood's is by
     # quadrature. A network needs values.
-    open_to = frozenset().union(*(_open(site) for site in sites))
+    open_to = frozenset().union(*(enters_openly(site) for site in sites))
     statistics: dict[str, Statistics] = {}
     for site in sites:
         if site.in_rows or site.name in open_to:
@@ -181,7 +181,7 @@ def fixed(site: GraphSite, dispersions: Params) -> GraphSite:
     return replace(site, factor=replace(factor, likelihood=likelihood))
 
 
-def _open(site: GraphSite) -> frozenset[str]:
+def enters_openly(site: GraphSite) -> frozenset[str]:
     """Returns the variables that enter a site through a network, or a likelihood without an expectation."""
     if isinstance(site.factor, Potential) and isinstance(site.factor.expectation, AtMean):
         return site.factor.names

@@ -123,6 +123,7 @@ class Potential(Factor):
     kind = Observed
     affine: ClassVar[bool] = False
     exact: ClassVar[bool] = False
+    is_likelihood: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.likelihood, Likelihood):

@@ -19,6 +19,7 @@ from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Draws, Ensemble, Mixture, Parts, Point, Product
 from lamu.families.interface import finite_draws
+from lamu.families.products import factor_of
 from lamu.graphs.chains import ancestral, chains_of_rows, with_values
 from lamu.graphs.circuit import CircuitFactor
 from lamu.graphs.elimination import first_local, marginalise, require_key
@@ -155,7 +156,7 @@ def _log_averages(
 
 def expected_statistics(graph: Any, belief: Belief, samples: int, key: RandomKey) -> dict[str, Any]:
     """Returns E_q[T] of the shared variables by name: exact, or averaged over samples."""
-    network = belief.factors["network"] if isinstance(belief, Product) else None
+    network = factor_of(belief, "network")
     if isinstance(network, Product):
         dispersions = belief.factors["likelihood"].mean if "likelihood" in belief.factors else {}
         return {**_moments(graph, network.factors), **({"likelihood": dispersions} if dispersions else {})}
@@ -220,7 +221,7 @@ def _completed(graph: Any, statistics: Statistics, y: Targets, key: RandomKey, f
             value, observed = value_of(data, site.name)
             if value is None:
                 continue
-            if isinstance(site.factor, WordsFactor):
+            if site.factor.is_of_words:
                 means[site.name], variances[site.name] = site.factor.predicted(row.environment(environment, moments))
             elif observed is None:
                 means[site.name], variances[site.name] = value, jnp.zeros(jnp.shape(value), dtype)
@@ -344,7 +345,7 @@ def needs_draws(graph: Any, belief: Belief) -> bool:
     """Returns whether missing entries have no closed form: because of sampled latents, networks or likelihoods."""
     # A belief of samples may have several modes, for which an average is meaningless.
     samples_latents = any(local.random or not local.has_density for local in (graph.local or {}).values())
-    likelihoods = any(isinstance(site.factor, Potential) for site in graph.in_rows)
+    likelihoods = any(site.factor.is_likelihood for site in graph.in_rows)
     return samples_latents or bool(graph.networks) or likelihoods or not isinstance(belief, Product | Point)
 
 
@@ -359,7 +360,7 @@ def completed_by_draws(
     count = jax.tree.leaves(theta)[0].shape[0] if jax.tree.leaves(theta) else 1
     draws_per_theta = -(-samples // count)
     holes = {name: part for name, part in rows.y.items() if isinstance(part, Incomplete)}
-    documents = {site.name: site for site in graph.in_rows if isinstance(site.factor, WordsFactor)}
+    documents = {site.name: site for site in graph.in_rows if site.factor.is_of_words}
     size = 2 * draws_per_theta * count * sum(memory.bytes_of(part.value) for part in holes.values())
     size += (
         4 * draws_per_theta * count * len(jax.tree.leaves(rows.y)[0]) * sum(_words(site) for site in documents.values())
@@ -405,7 +406,7 @@ def new_rows(graph: Any, belief: Belief, n: int, samples: int, key: RandomKey) -
     for site in last:
         f = ancestral_entries[site.name][0]
         own = _shape(site)
-        word = isinstance(site.factor, WordsFactor)
+        word = site.factor.is_of_words
         shape = (n, *(() if word else (f.shape[2],) if own is None else own))
         nothing = jax.device_put(np.zeros(shape, f.dtype)), jax.device_put(np.zeros(shape, bool))
         entries[site.name] = DrawnEntries(*nothing, laws[site.name], *ancestral_entries[site.name])
@@ -418,7 +419,7 @@ def prior_draws(graph: Any, key: RandomKey, n: int, x: Any) -> dict[str, Any]:
     rows, dtype = graph.inputs(x), jnp.result_type(float)
     if isinstance(rows, int) and graph.columns:
         raise ValueError(f"a row has the input {graph.columns[0]!r}; give it by name, {{{graph.columns[0]!r}: ...}}")
-    words = [site.name for site in graph.in_rows if isinstance(site.factor, WordsFactor)]
+    words = [site.name for site in graph.in_rows if site.factor.is_of_words]
     if words:
         raise TypeError(f"how many {words[0]} a document has is no part of the model, so that it draws none")
     inputs = {} if isinstance(rows, int) else in_dtype({name: rows.y[name] for name in graph.columns}, dtype)
@@ -447,7 +448,7 @@ def _prior_draws(graph: Any, inputs: dict[str, Array], keys: Array, count: int) 
             shaped = shaped.having({site.name: site.kind.zeros(shape_of(site, shaped), dtype)})
     weights = first_weights(jax.random.key(0), sites, graph.networks, shaped)
     shaped = shaped.having(weights)
-    targets = {site.name: site for site in sites if isinstance(site.factor, Potential)}
+    targets = {site.name: site for site in sites if site.factor.is_likelihood}
     dispersions = {}
     for name, site in targets.items():
         like = site.factor.likelihood.support.zeros(1).astype(dtype)
@@ -521,7 +522,7 @@ def _chains(graph: Any, theta: Params, data: Data, key: RandomKey, first: Array,
 
         def entries_of_row(row: Row, here: Environment, missing: Any, values: Any, holes: Any, key: RandomKey) -> Any:
             entries = {name: _entries(sites[name], here, key, holes[name]) for name in missing}
-            words = [name for name in row.known if isinstance(sites[name].factor, WordsFactor)]
+            words = [name for name in row.known if sites[name].factor.is_of_words]
             entries |= {name: _entries(sites[name], here, key) for name in words}
             labels = [name for name in names if name not in missing]
             if labels:

@@ -21,8 +21,7 @@ from lamu.graphs.joint import shape_of, value_of
 from lamu.graphs.network import applications
 from lamu.graphs.program import GraphSite
 from lamu.graphs.statistics import Categories, States
-from lamu.graphs.words import WordsFactor
-from lamu.memory import block, is_spread, joined_blocks, padded_blocks
+from lamu.row_blocks import block, is_spread, joined_blocks, padded_blocks
 from lamu.typing import Array, Data
 
 __all__ = ["associative", "in_blocks", "over_blocks", "over_rows", "read", "require_observed", "require_shapes"]
@@ -193,7 +192,7 @@ def _checked(name: str, part: Incomplete, sites: tuple[GraphSite, ...]) -> Any:
     own = site.shape
     numbered = issubclass(site.kind, Categories | States)  # data are integers instead of one-hot vectors
     events = own[:-1] if own is not None and numbered else own
-    if events is not None and not isinstance(site.factor, WordsFactor):
+    if events is not None and not site.factor.is_of_words:
         _require_shape(name, value.shape, events)
     if observed.all():
         return part.value
@@ -221,7 +220,7 @@ def require_shapes(rows: Arrays, shared: tuple[GraphSite, ...], sites: tuple[Gra
     open_to = {
         site.name: site
         for site in sites
-        if site.shape is None and site.factor.exact and not isinstance(site.factor, WordsFactor)
+        if site.shape is None and site.factor.exact and not site.factor.is_of_words
         if value_of(rows.y, site.name)[0] is not None
     }
     if not open_to:
@@ -293,16 +292,14 @@ def _require_members(indexed: Indexed, inputs: dict[str, Any]) -> None:
 
 def _fields(site: GraphSite) -> tuple[str, ...]:
     """Returns the names of the arrays that observe a site."""
-    if isinstance(site.factor, WordsFactor):
-        return f"{site.name}.ids", f"{site.name}.counts"
-    return (site.name,)
+    return (f"{site.name}.ids", f"{site.name}.counts") if site.factor.is_of_words else (site.name,)
 
 
 def _flat(data: Mapping[str, Any], sites: tuple[GraphSite, ...]) -> dict[str, Any]:
     """Returns the data with each document as two named arrays."""
     flat = dict(data)
     for site in sites:
-        if isinstance(site.factor, WordsFactor) and site.name in flat:
+        if site.factor.is_of_words and site.name in flat:
             pair = flat.pop(site.name)
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise TypeError(f"{site.name} is a {type(pair).__name__}; give a pair of arrays, (ids, counts)")

@@ -15,6 +15,7 @@ from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Beta, Dirichlet, Point, Product
 from lamu.families import Dirichlet as Shares
+from lamu.families.products import factor_of
 from lamu.graphs.exemplars import groups, points, scores, spread, with_neighbours
 from lamu.graphs.expressions import Environment, StickBreaking, Variable
 from lamu.graphs.factor import Known
@@ -59,7 +60,7 @@ class _RowsHeld:
         self.factors, self.temperature = factors, float(temperature)
         self.rows = None if rows is None else float(rows)
         self.point = belief.mean["network"] if isinstance(belief, Point) else None
-        part: Any = belief.factors.get("network") if isinstance(belief, Product) else None
+        part: Any = factor_of(belief, "network")
         self.beliefs: dict[str, Any] = dict(part.factors) if isinstance(part, Product) else {}
 
     def few(self, factor: Any) -> tuple[str, np.ndarray | None]:
@@ -180,7 +181,7 @@ def _require_scales(row: Row, weights: dict[str, Any], environment: Environment)
     """Raises a ValueError for a network that applies the inverse link of its likelihood."""
     for site in row.sites:
         call = getattr(site.factor, "outputs", None)
-        if not isinstance(site.factor, Potential) or not isinstance(call, Applied) or len(call.of.widths) != 1:
+        if not site.factor.is_likelihood or not isinstance(call, Applied) or len(call.of.widths) != 1:
             continue
         network = call.of.network
         row_environment = Environment(

@@ -55,6 +55,7 @@ class OfWords(Factor):
     kind = Observed
     affine = False
     misses = False
+    is_of_words = True
 
     @property
     def shape(self) -> None:

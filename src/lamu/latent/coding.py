@@ -16,7 +16,6 @@ from scipy.special import expit, ndtr, ndtri, softmax
 from lamu.graphs.expressions import Environment
 from lamu.graphs.graph import Graph
 from lamu.graphs.joint import Row, dtype_of, in_dtype, own_natural, shape_of
-from lamu.graphs.potential import Potential
 from lamu.graphs.queries import expected_statistics
 from lamu.graphs.statistics import Numbers
 from lamu.latent.locals import Amortised, MeanField
@@ -35,7 +34,7 @@ def functions_of(posterior: Any) -> tuple[Callable[[np.ndarray], Any], Callable[
     dtype = dtype_of(statistics)
     sites, environment = in_dtype(graph.at_values().in_rows, dtype), Environment(dict(statistics))
     latents = [site for site in sites if site.factor.exact]
-    symbols = [site for site in sites if isinstance(site.factor, Potential)]
+    symbols = [site for site in sites if site.factor.is_likelihood]
     encoder = (graph.local or {}).get(latents[0].name) if len(latents) == 1 else None
     if len(symbols) != 1 or not isinstance(encoder, Amortised) or not isinstance(encoder.family, MeanField):
         raise TypeError(

@@ -20,7 +20,6 @@ from lamu.graphs.program import LearnedPrior
 from lamu.graphs.queries import expected_statistics, with_absent_missing
 from lamu.graphs.reading import over_blocks
 from lamu.graphs.statistics import Categories
-from lamu.graphs.words import WordsFactor
 from lamu.latent.row_proposals import graph_of
 from lamu.sizes import whole, whole_number
 from lamu.typing import Array, Belief, Data, RandomKey, Statistics
@@ -137,7 +136,7 @@ def generate(posterior: Any, n: int, key: RandomKey) -> dict[str, Array]:
     n = whole_number("n", n)
     if graph.columns:
         raise TypeError(f"a row has the input {graph.columns[0]!r}, which no model draws; use predict(rows)")
-    words = [site.name for site in graph.in_rows if isinstance(site.factor, WordsFactor)]
+    words = [site.name for site in graph.in_rows if site.factor.is_of_words]
     if words:
         raise TypeError(
             f"how many {words[0]} a document has is not a part of the model; draw words by predict({n}).sample(key, m)"

@@ -229,7 +229,11 @@ class NNX(Network):
         from flax import nnx
 
         like = _template(self.make)
-        streams = _seeded(like.streams, key)
+        leaves, structure = jax.tree.flatten(like.streams)
+        if key is not None:
+            keyed = lambda leaf: jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+            leaves = [jax.random.fold_in(key, i) if keyed(leaf) else leaf for i, leaf in enumerate(leaves)]
+        streams = jax.tree.unflatten(structure, leaves)
         module = nnx.merge(like.definition, nnx.State(params), streams, nnx.State(state), like.constants)
         module.set_attributes(deterministic=key is None, use_running_average=not train, raise_if_not_found=False)
         f = module(x)
@@ -275,12 +279,3 @@ def _split(module: PyTree) -> tuple[PyTree, ...]:
     from flax import nnx
 
     return nnx.split(module, nnx.Param, nnx.RngState, nnx.Variable, ...)
-
-
-def _seeded(streams: PyTree, key: RandomKey | None) -> PyTree:
-    """Returns the reset streams as variables of this trace, with their own keys where a key is given."""
-    leaves, structure = jax.tree.flatten(streams)
-    if key is not None:
-        keyed = lambda leaf: jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        leaves = [jax.random.fold_in(key, i) if keyed(leaf) else leaf for i, leaf in enumerate(leaves)]
-    return jax.tree.unflatten(structure, leaves)

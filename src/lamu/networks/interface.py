@@ -244,7 +244,9 @@ def adapted(network: Any) -> Network:
     if isinstance(network, Network) and not opaque:
         return network
     missing = [name for name in ("init", "apply") if not callable(getattr(network, name, None))]
-    by = _adapter(network)
+    packages = {".".join(each.__module__.split(".")[:2]) for each in type(network).__mro__}
+    adapters = {"torch.nn": "Torch", "flax.linen": "Linen", "flax.nnx": "NNX.of", "equinox._module": "Equinox.of"}
+    by = next((f"{adapters[each]}(module)" for each in adapters if each in packages), "Linen, NNX, Equinox or Torch")
     if missing or isinstance(network, type) or by == _LINEN:
         what = (
             f"the class {network.__name__}; give an instance"
@@ -259,13 +261,6 @@ def adapted(network: Any) -> Network:
 
 
 _LINEN = "Linen(module)"  # whose modules have an init and an apply of their own
-
-
-def _adapter(module: object) -> str:
-    """Returns the name of the adapter for a module, by the package of its classes, without importing any."""
-    packages = {".".join(each.__module__.split(".")[:2]) for each in type(module).__mro__}
-    adapters = {"torch.nn": "Torch", "flax.linen": "Linen", "flax.nnx": "NNX.of", "equinox._module": "Equinox.of"}
-    return next((f"{adapters[each]}(module)" for each in adapters if each in packages), "Linen, NNX, Equinox or Torch")
 
 
 def _fact(name: str) -> property:

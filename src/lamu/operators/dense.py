@@ -272,9 +272,7 @@ def _logdet_and_root(matrix: Array) -> tuple[Array, Array]:
 
 def _squared(white: Array, marginal: bool) -> Array:
     """Returns Vᵀ V of every row, for V `[N, D, K]`, or its diagonal."""
-    if marginal:
-        return jnp.sum(white**2, axis=1)
-    return jnp.einsum("ndk,ndl->nkl", white, white, precision=_EXACT)
+    return jnp.sum(white**2, axis=1) if marginal else jnp.einsum("ndk,ndl->nkl", white, white, precision=_EXACT)
 
 
 @record

@@ -238,21 +238,16 @@ def _bridged(mean: Array, spread: Array) -> Any:
         variance = jnp.broadcast_to(_variances(spread) / 4, mean.shape)
     else:
         mean, variance = _centred(mean, spread)
-    logs = _dirichlet(mean, variance)
+    classes = mean.shape[1]
+    cross = jax.scipy.special.logsumexp(-mean, axis=1)[:, None] + mean - 2 * math.log(classes)
+    flat = -math.inf if classes == 2 else math.log(1 - 2 / classes)
+    logs = jnp.logaddexp(jnp.full_like(cross, flat), cross) - jnp.log(jnp.maximum(variance, jnp.finfo(mean.dtype).tiny))
     # The digamma function of e^60 is its logarithm to rounding.
     alpha = jnp.exp(jnp.clip(logs, -60.0, 60.0))
     total = jnp.sum(alpha, axis=1)
     log_probabilities = jax.nn.log_softmax(logs, axis=1)
     inner = jnp.sum(alpha * digamma(alpha + 1), axis=1) / total
     return ClassProbabilities(log_probabilities, digamma(total + 1) - inner, binary)
-
-
-def _dirichlet(mean: Array, variance: Array) -> Array:
-    """Returns the logarithms of the parameters α, `[N, K]`."""
-    classes = mean.shape[1]
-    cross = jax.scipy.special.logsumexp(-mean, axis=1)[:, None] + mean - 2 * math.log(classes)
-    flat = -math.inf if classes == 2 else math.log(1 - 2 / classes)
-    return jnp.logaddexp(jnp.full_like(cross, flat), cross) - jnp.log(jnp.maximum(variance, jnp.finfo(mean.dtype).tiny))
 
 
 def _centred(mean: Array, spread: Array) -> tuple[Array, Array]:

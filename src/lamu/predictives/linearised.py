@@ -13,9 +13,10 @@ from jax.core import Tracer
 from lamu import tree
 from lamu.compile_once import compiled_once
 from lamu.data.batch import with_offset
-from lamu.families import Gamma, Gaussian, Product
+from lamu.families import Gamma, Gaussian
 from lamu.families.matrix_normal import NoiseScale
 from lamu.families.points import DispersionMixture
+from lamu.families.products import factor_of
 from lamu.likelihoods import Likelihood
 from lamu.memory import budget
 from lamu.operators import Diagonal
@@ -339,7 +340,7 @@ def _noise(belief: Belief) -> Gamma | None:
 
 def weights_and_dispersion(belief: Belief) -> tuple[Gaussian, Params]:
     """Returns the Gaussian about the weights, and the dispersions; a TypeError for any other belief."""
-    weights = belief.factors.get("network") if isinstance(belief, Product) else None
+    weights = factor_of(belief, "network")
     if not isinstance(weights, Gaussian):
         raise TypeError("the linearised rule needs a Gaussian belief about the network's weights; use Sampled()")
     return weights, belief.factors["likelihood"].mean

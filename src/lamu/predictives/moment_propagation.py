@@ -17,8 +17,9 @@ import jax.numpy as jnp
 from jax.scipy.special import log_ndtr, ndtr
 
 from lamu.data.batch import with_offset
-from lamu.families import Gaussian, Product
+from lamu.families import Gaussian
 from lamu.families.matrix_normal import NoiseScale  # noqa: F401  (a saved belief that predicts by this rule names it)
+from lamu.families.products import factor_of
 from lamu.likelihoods import Gaussian as GaussianNoise
 from lamu.likelihoods import Scaled
 from lamu.networks import MLP, Standardised
@@ -109,7 +110,7 @@ class Propagated(PredictiveRule):
 
     def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         require_rectifiers(model)
-        weights = belief.factors.get("network") if isinstance(belief, Product) else None
+        weights = factor_of(belief, "network")
         if not (isinstance(weights, Gaussian) and isinstance(weights.precision, Diagonal)):
             raise TypeError("the propagated rule needs a belief of independent normal weights; use Sampled()")
         return _Moments(model, weights, belief.factors["likelihood"].mean)

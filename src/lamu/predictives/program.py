@@ -23,7 +23,7 @@ from lamu.programs.density import LogJoint
 from lamu.programs.simulation import ProgramQuery, log_densities, shared_categories, simulated
 from lamu.record import record, static
 from lamu.supports import Support
-from lamu.typing import Array, Belief, Inputs, Number, Params, RandomKey, Rows, State, Targets
+from lamu.typing import Array, Belief, Inputs, Number, RandomKey, Rows, State, Targets
 
 __all__ = ["DrawnSite", "ProgramPredictive", "ProgramRule"]
 
@@ -349,13 +349,8 @@ class ProgramRule(PredictiveRule):
             raise ValueError("a NumPyro program has no linear predictor to add an offset to; make it an argument")
         require_room(belief, key, samples)
         of_theta, own = jax.random.split(key)
-        theta = _theta(model, belief, of_theta, samples)
+        drawn = finite_draws(belief.draws(of_theta, samples))["network"]
+        theta = jax.vmap(lambda leaf: model.constraints.constrain(model.complete(leaf))[0])(drawn)
         if model.shares_categories:
             theta |= shared_categories(model, theta, jax.random.fold_in(own, 2))
         return ProgramPredictive(model.joint, x, theta, own)
-
-
-def _theta(model: Any, belief: Belief, key: RandomKey, samples: int) -> Params:
-    """Returns draws of the latent sites, by name."""
-    drawn = finite_draws(belief.draws(key, samples))["network"]
-    return jax.vmap(lambda leaf: model.constraints.constrain(model.complete(leaf))[0])(drawn)

@@ -49,7 +49,18 @@ class Belief(Prior):
     peak: Number | None = None
 
     def __post_init__(self) -> None:
-        _require_density(self.belief)
+        name = type(self.belief).__name__
+        if self.belief.kind == "degenerate":
+            raise TypeError(
+                f"a {name} is certain of every weight, and as a prior would never move; fit with an uncertainty "
+                "(ivon(), laplace(), conjugate()), or put a width around it, "
+                "Belief(Gaussian(point, Scalar(1 / width**2)))"
+            )
+        if self.belief.kind == "joint" or not hasattr(self.belief, "log_prob"):
+            raise TypeError(
+                f"{name} is a belief of several modes or draws, of which no single prior can be made; take one of its "
+                "members, or fit with ivon(), laplace() or conjugate()"
+            )
         if self.peak is None and isinstance(self.belief, Gaussian):
             object.__setattr__(self, "peak", self.belief.log_prob(self.belief.mean))
 
@@ -178,20 +189,6 @@ def tempered(belief: PyTree, temperature: Number) -> PyTree:
     if isinstance(belief, Gaussian):
         return Gaussian(belief.mean, belief.precision.scale(temperature))
     return belief.with_natural(tree.scale(belief.to_natural(), temperature))
-
-
-def _require_density(belief: Family) -> None:
-    name = type(belief).__name__
-    if belief.kind == "degenerate":
-        raise TypeError(
-            f"a {name} is certain of every weight, and as a prior would never move; fit with an uncertainty (ivon(), "
-            "laplace(), conjugate()), or put a width around it, Belief(Gaussian(point, Scalar(1 / width**2)))"
-        )
-    if belief.kind == "joint" or not hasattr(belief, "log_prob"):
-        raise TypeError(
-            f"{name} is a belief of several modes or draws, of which no single prior can be made; take one of its "
-            "members, or fit with ivon(), laplace() or conjugate()"
-        )
 
 
 def _like(belief: Family) -> Params:

@@ -66,9 +66,7 @@ class FanIn:
         Args:
             leaf: a parameter, or its shape; the last axis of a kernel is that of its outputs.
         """
-        if leaf.ndim < 2:
-            return self.bias
-        return self.gain / math.sqrt(max(math.prod(leaf.shape[:-1]), 1))
+        return self.bias if leaf.ndim < 2 else self.gain / math.sqrt(max(math.prod(leaf.shape[:-1]), 1))
 
 
 @record

@@ -23,6 +23,7 @@ from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient
 from lamu.families import Categorical, Product
 from lamu.families.interface import finite_draws
+from lamu.families.products import factor_of
 from lamu.graphs.statistics import (
     OF_FAMILY,
     Chance,
@@ -327,7 +328,7 @@ class SiteMessages(MessageTarget):
         """Returns the beliefs about the categories of rows by name; without rows about the program's categories."""
         if not self.joint.categories:
             return super().local_beliefs(belief, rows, samples, key)
-        network, batch = belief.factors["network"] if isinstance(belief, Product) else None, rows.full()
+        network, batch = factor_of(belief, "network"), rows.full()
         if isinstance(network, SiteBeliefs) and set(network.parts.factors) == {"conjugate"}:
             conjugate: Any = network.parts.factors["conjugate"]
             bounds = self.choice_bounds(self.moments(conjugate.factors), batch)

@@ -20,6 +20,7 @@ from lamu.data.batch import Batch
 from lamu.data.wording import aligned
 from lamu.dtype_policy import lenient
 from lamu.families import Product
+from lamu.families.products import factor_of
 from lamu.priors import Prior
 from lamu.programs.conjugacy import Verdict, verdicts
 from lamu.programs.density import (
@@ -141,6 +142,8 @@ class NumpyroProgram(SiteMessages):
         (('sigma',), False)
     """
 
+    simulates = True  # the observed sites of the program
+
     joint: LogJoint
     constants: Any
     fixed: tuple[tuple[str, Any], ...] = static()
@@ -252,11 +255,6 @@ class NumpyroProgram(SiteMessages):
             require_members(indices_outside(terms, own), own)
         return rows
 
-    @property
-    def simulates(self) -> bool:
-        """True: predictions sample the observed sites of the program."""
-        return True
-
     def inputs(self, x: Inputs) -> Any:
         """Returns the query of a program at new arguments.
 
@@ -279,7 +277,7 @@ class NumpyroProgram(SiteMessages):
         """Returns a posterior over real coordinates as one over θ; one over θ is returned unchanged."""
         posterior = replace(posterior, model=posterior.model.tempered(posterior.temperature))
         belief, constraints = posterior.belief, posterior.model.constraints
-        network = belief.factors.get("network") if isinstance(belief, Product) else None
+        network = factor_of(belief, "network")
         if not isinstance(network, Product):
             return super().constrained(posterior)
         parts = dict(network.factors)

@@ -65,7 +65,7 @@ def effects(posterior: Any, x: Inputs, encoding: Encoding, seed: int, **options:
     if encoding.task == "regression":
         origin, unit = encoding.origin_and_unit(encoding.target)
         mean, deviation = origin + unit * mean, unit * deviation
-    curves = _curves(encoding)
+    curves = list(range(min(len(encoding.labels), _MOST_CURVES))) if encoding.task == "classes" else [0]
     parts, start = [], 0
     for column, grid in zip(columns, grids, strict=True):
         part = slice(start, start + len(grid))
@@ -152,10 +152,3 @@ def _shown(grid: np.ndarray, column: int, encoding: Encoding) -> np.ndarray:
         return np.asarray(["(unknown)", *levels], object)[grid.astype(int)]
     origin, unit = encoding.origin_and_unit(encoding.columns[column])
     return origin + unit * grid.astype(float)
-
-
-def _curves(encoding: Encoding) -> list[int]:
-    """Returns the outputs to draw: that of a regression, the event of two classes, or the first classes."""
-    if encoding.task == "classes":
-        return list(range(min(len(encoding.labels), _MOST_CURVES)))
-    return [0]

@@ -34,6 +34,7 @@ from lamu.convergence import LARGEST_SHAPE, NARROWEST, Convergence, pareto_shape
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.families import Point, Product
+from lamu.families.products import factor_of
 from lamu.graphs import Graph
 from lamu.graphs.expressions.products import multiplies_variables
 from lamu.graphs.joint import Row
@@ -79,7 +80,7 @@ def shape_of(
 
 def _approximate(posterior: Posterior, rows: Arrays) -> bool:
     # Whether a Gaussian stands for variables that are not conjugate, and the log joint at values is known.
-    belief = posterior.belief.factors.get("network") if isinstance(posterior.belief, Product) else None
+    belief = factor_of(posterior.belief, "network")
     if not isinstance(belief, Product):
         return False
     if not isinstance(posterior.model, Graph):
@@ -150,7 +151,7 @@ def _by_linear_response(posterior: Posterior, objective: Objective, rows: Arrays
     belief: Any = posterior.belief
     if convergence is None or not isinstance(model, MessageTarget) or not _have_deviations(model, rows):
         return convergence
-    beliefs = belief.factors["network"] if isinstance(belief, Product) else None
+    beliefs = factor_of(belief, "network")
     if isinstance(beliefs, Product) and not isinstance(model, Graph):
         beliefs = beliefs.factors.get("conjugate")  # of a program's sites
     if not isinstance(beliefs, Product) or set(model.kinds) != set(beliefs.factors):

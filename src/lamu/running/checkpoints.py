@@ -379,7 +379,7 @@ class Snapshot:
         leaves = {**_named(content), **{f"extra {name}": value for name, value in (extra or {}).items()}}
         arrays, described, parts, places = {}, [], {}, {}
         for index, (name, leaf) in enumerate(leaves.items()):
-            about: list[Any] = [*_kind(leaf), _implementation(leaf)]
+            about: list[Any] = [*_kind(leaf), str(jax.random.key_impl(leaf)) if _is_key(leaf) else None]
             if is_sharded(leaf):
                 place = places.setdefault(id(leaf), f"shards/a{index}")  # the best state may be the last one
                 about.append(place)
@@ -433,10 +433,6 @@ def _kind(leaf: Any) -> tuple[str, tuple[int, ...]]:
     """Returns the name of a leaf's dtype, and its shape."""
     leaf = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
     return (str(leaf.dtype) if _is_key(leaf) else leaf.dtype.name), tuple(leaf.shape)
-
-
-def _implementation(leaf: Any) -> str | None:
-    return str(jax.random.key_impl(leaf)) if _is_key(leaf) else None
 
 
 def _data(name: str, leaf: object) -> np.ndarray:

@@ -308,9 +308,7 @@ def order(
     orders = jnp.concatenate([orders, orders[:, :padding]], axis=1).reshape(-1, per_epoch, batch_size)
     real = (jnp.arange(per_epoch * batch_size) < count).reshape(1, per_epoch, batch_size)
     real = jnp.broadcast_to(real, orders.shape)
-    if streams == 1:
-        return orders[0], real[0]
-    return jnp.swapaxes(orders, 0, 1), jnp.swapaxes(real, 0, 1)
+    return (orders[0], real[0]) if streams == 1 else (jnp.swapaxes(orders, 0, 1), jnp.swapaxes(real, 0, 1))
 
 
 def _picked(rows: Arrays, chosen: Array, real: Array) -> Batch:

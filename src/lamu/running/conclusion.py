@@ -22,6 +22,7 @@ from lamu.data.batch import Batch
 from lamu.data.stream import Stream
 from lamu.data.wording import getattr_or_substitute
 from lamu.families import Draws, Point, Product
+from lamu.families.products import factor_of
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.posterior import Posterior
@@ -246,7 +247,7 @@ class Conclusion:
 
     def _shape(self, posterior: Posterior, steps: int) -> Convergence | None:
         belief = posterior.belief
-        if not (isinstance(belief, Product) and isinstance(belief.factors.get("network"), Product)):
+        if not isinstance(factor_of(belief, "network"), Product):
             return posterior.convergence
         from lamu.running.belief_shape import shape_of  # imported here, as networks do not need graphs
 

@@ -13,7 +13,7 @@ from lamu.data.batch import Batch
 from lamu.data.stream import Stream
 from lamu.model import Model
 from lamu.predictives.sampled import is_certain
-from lamu.running.result import Fit
+from lamu.running.conclusion import Fit
 from lamu.running.validation import row_losses
 
 __all__ = ["warn_training_fit"]

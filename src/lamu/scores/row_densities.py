@@ -14,13 +14,13 @@ import numpy as np
 from lamu import tree
 from lamu.convergence import RowLogProb, UnreliableWeights
 from lamu.data.batch import Batch
-from lamu.families import Product
 from lamu.families.interface import finite_draws
 from lamu.posterior import Posterior
 from lamu.predictives.lazy import room_for
 from lamu.predictives.sampled import require_room
 from lamu.scores.calibration import Estimate
 from lamu.sizes import whole_number
+from lamu.target import weights_belief
 from lamu.typing import Array, Belief, Data, Params, RandomKey
 
 if TYPE_CHECKING:
@@ -382,7 +382,7 @@ def elbo(posterior: Posterior, data: Data, samples: int = 64, key: RandomKey | N
         True
     """
     samples = whole_number("samples", samples, 2, "have no standard error")
-    belief = posterior.belief.factors["network"] if isinstance(posterior.belief, Product) else posterior.belief
+    belief = weights_belief(posterior)
     if not hasattr(belief, "log_prob") or getattr(belief, "kind", None) in ("degenerate", "draws"):
         raise TypeError(
             f"a {type(belief).__name__} belief has no density, hence no bound; ask this of a variational recipe or of "
@@ -418,9 +418,7 @@ def evidence(posterior: Posterior, data: Data) -> Estimate:
         >>> lamu.scores.evidence(posterior, (x, y)).value == float(posterior.evidence)
         True
     """
-    if posterior.evidence is not None:
-        return Estimate(float(posterior.evidence), 0.0)
-    return elbo(posterior, data)
+    return Estimate(float(posterior.evidence), 0.0) if posterior.evidence is not None else elbo(posterior, data)
 
 
 @jax.jit

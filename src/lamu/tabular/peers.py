@@ -92,9 +92,7 @@ def _probabilities(name: str, model: Any, number: int, x_new: np.ndarray) -> Mix
         p = (trees * p + 1 / number) / (trees + 1)
     p = np.maximum(p, _LEAST_PROBABILITY)
     log_p = np.log(p / p.sum(axis=1, keepdims=True))
-    if number == 2:
-        return _one(Bernoulli(), log_p[:, 1:] - log_p[:, :1])
-    return _one(Categorical(number), log_p)
+    return _one(Bernoulli(), log_p[:, 1:] - log_p[:, :1]) if number == 2 else _one(Categorical(number), log_p)
 
 
 def _concentration(y: np.ndarray, mean: np.ndarray, weight: np.ndarray) -> float:

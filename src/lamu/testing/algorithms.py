@@ -211,22 +211,18 @@ def _orthogonal_fits(algorithm: Any) -> Iterator[tuple[_Scales, Arrays, Any]]:
         _LATEST.update(algorithm=algorithm, fits={})
     for case in _CASES:
         if case not in _LATEST["fits"]:
-            _LATEST["fits"][case] = _orthogonal_fit(algorithm, case)
+            rows = _orthogonal_rows(case.rows)
+            length: Options = {} if _has_a_length(algorithm) else {"steps": _STEPS}
+            size = _BATCH if algorithm.traits.batching == "mini" else case.rows
+            scales: Options = {"temperature": case.temperature, "likelihood_power": case.power}
+            with warnings.catch_warnings():
+                for warning in (Unconverged, UnreliableChains):  # the law measures it
+                    warnings.simplefilter("ignore", warning)
+                posterior = fit(
+                    _orthogonal_model(), rows, algorithm, batch_size=size, seed=1, progress=False, **length, **scales
+                ).posterior
+            _LATEST["fits"][case] = rows, posterior
         yield case, *_LATEST["fits"][case]
-
-
-def _orthogonal_fit(algorithm: Any, case: _Scales) -> tuple[Arrays, Any]:
-    rows = _orthogonal_rows(case.rows)
-    length: Options = {} if _has_a_length(algorithm) else {"steps": _STEPS}
-    size = _BATCH if algorithm.traits.batching == "mini" else case.rows
-    scales: Options = {"temperature": case.temperature, "likelihood_power": case.power}
-    with warnings.catch_warnings():
-        for warning in (Unconverged, UnreliableChains):  # the law measures it
-            warnings.simplefilter("ignore", warning)
-        posterior = fit(
-            _orthogonal_model(), rows, algorithm, batch_size=size, seed=1, progress=False, **length, **scales
-        ).posterior
-    return rows, posterior
 
 
 def _nearest(faults: dict[float, str], ratio: float) -> str:

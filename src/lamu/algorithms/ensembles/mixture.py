@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from lamu.algorithms.ensembles.deep_ensemble import DeepEnsemble, deep_ensemble
 from lamu.data.batch import Batch
 from lamu.families import Gaussian, Mixture, Point, Product
+from lamu.families.products import factor_of
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, Choices, Traits, recipe
@@ -130,7 +131,7 @@ class Mixed(DeepEnsemble):
         logits = self.weights.logits(jax.random.fold_in(key, self.members), posteriors, objective, data)
         beliefs: list[Belief] = [posterior.belief for posterior in posteriors]
         for belief in beliefs:
-            if not (isinstance(belief, Product) and isinstance(belief.factors["network"], Gaussian)):
+            if not isinstance(factor_of(belief, "network"), Gaussian):
                 raise TypeError(
                     f"{type(self.base).__name__} keeps no Gaussian about the weights to mix; give ivon(), "
                     "vogn() or laplace(), or use deep_ensemble"

@@ -171,7 +171,14 @@ class _Judge:
         if not math.isfinite(evidence):
             return math.inf
         if self._held_out is not None:
-            return _held_out_nll(mode, objective, self._key, self._held_out, self._rule)
+            batch = self._held_out.example(min(self._held_out.count, _most_rows(objective)))
+            posterior = mode.posterior(objective, self._key)
+            posterior = posterior if self._rule is None else posterior.with_rule(self._rule)
+            pred = posterior.predict(batch.x, samples=_DRAWS, key=jax.random.clone(self._key), offset=batch.offset)
+            # Asked for every scale: as one program where it can be one, which chunks and one's own predictives are not.
+            single_program = not isinstance(pred, Deferred) and not jax.tree_util.all_leaves([pred])
+            density = _log_prob(pred, batch.y) if single_program else pred.log_prob(batch.y)
+            return float(-batch.total(density) / jnp.sum(batch.weight * batch.mask))
         if self._around is not None:
             return -likelihood_bound(mode, objective, self._around, self._key)
         return -evidence
@@ -300,20 +307,6 @@ def _report(chosen: _Tried, tried: list[_Tried], judge: _Judge | None) -> None:
             "Normal(scale), or a temperature",
             stacklevel=4,
         )
-
-
-def _held_out_nll(
-    mode: LaplaceFit, objective: Objective, key: RandomKey, held_out: Any, rule: PredictiveRule | None
-) -> float:
-    """Returns the mean negative log predictive density of the rows set aside (the first of very many)."""
-    batch = held_out.example(min(held_out.count, _most_rows(objective)))
-    posterior = mode.posterior(objective, key)
-    posterior = posterior if rule is None else posterior.with_rule(rule)
-    pred = posterior.predict(batch.x, samples=_DRAWS, key=jax.random.clone(key), offset=batch.offset)
-    # Asked for every scale: as one program where it can be one, which chunks and one's own predictives are not.
-    single_program = not isinstance(pred, Deferred) and not jax.tree_util.all_leaves([pred])
-    density = _log_prob(pred, batch.y) if single_program else pred.log_prob(batch.y)
-    return float(-batch.total(density) / jnp.sum(batch.weight * batch.mask))
 
 
 def _most_rows(objective: Objective) -> int:

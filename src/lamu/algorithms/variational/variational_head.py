@@ -21,7 +21,7 @@ from lamu.posterior import Posterior
 from lamu.predictives import Linearised
 from lamu.predictives.gaussian import head_features, head_size, output_units, require_head
 from lamu.priors import independent_normal
-from lamu.protocol import Choices, Info, Runnable, Traits, recipe
+from lamu.protocol import Choices, Info, Runnable, recipe
 from lamu.rate import Annealed, Rate, RateLike, rate
 from lamu.record import record, static
 from lamu.sizes import require
@@ -139,11 +139,6 @@ class VariationalHead(Runnable):
     covariance: DenseHead | DiagonalHead = DenseHead()  # structure of the belief about the head
     init_scale: Number = 0.1  # the initial standard deviation of the head's weights
     factor: Rate = Annealed(1.0)  # factor of every update
-
-    @property
-    def traits(self) -> Traits:
-        # Minibatches, for a network without a state.
-        return Traits()
 
     @property
     def choices(self) -> Choices:

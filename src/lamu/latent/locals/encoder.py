@@ -16,7 +16,6 @@ from lamu.graphs.expressions import Environment, Expression, KnownValue, Variabl
 from lamu.graphs.joint import Row, dtype_of, log_joint, shape_of
 from lamu.graphs.network import arguments
 from lamu.graphs.positive_factors import PoissonFactor
-from lamu.graphs.potential import Potential
 from lamu.graphs.program import GraphSite, LearnedPrior
 from lamu.graphs.statistics import Bits, Numbers, Series, Vectors
 from lamu.latent.bounds import Joint
@@ -189,12 +188,12 @@ def _counts(factor: Any) -> bool:
     """Returns whether the observations of a factor are counts."""
     if isinstance(factor, PoissonFactor):
         return True
-    return isinstance(factor, Potential) and isinstance(factor.likelihood.support, Counts)
+    return factor.is_likelihood and isinstance(factor.likelihood.support, Counts)
 
 
 def _in_columns(factor: Any, value: Array) -> Array:
     """Returns labels as one-hot vectors, and anything else unchanged."""
-    support = factor.likelihood.support if isinstance(factor, Potential) else None
+    support = factor.likelihood.support if factor.is_likelihood else None
     if not isinstance(support, Classes):
         return value
     return jax.nn.one_hot(value.astype(jnp.int32), support.number, dtype=value.dtype)

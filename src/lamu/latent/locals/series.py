@@ -12,7 +12,6 @@ from lamu.graphs.elimination import Eliminated, Local, ProductProposal, Proposal
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, shape_of
 from lamu.graphs.network import applications
-from lamu.graphs.potential import Potential
 from lamu.graphs.statistics import Numbers
 from lamu.latent.drawing import Drawing, lstm_step
 from lamu.latent.locals.amortised import MeanField
@@ -198,7 +197,7 @@ def _drawn(name: str, row: Row) -> tuple[Any, Drawing]:
     """Returns the site of the image, and the network that draws it."""
     for site in row.sites:
         call = _call(name, site)
-        if call is not None and isinstance(site.factor, Potential) and site.name in row.data:
+        if call is not None and site.factor.is_likelihood and site.name in row.data:
             return site, call.of.network
     raise TypeError(
         f"no Drawing is called with {name!r} for data of a likelihood, and a Recurrent local looks at what it draws; "

@@ -101,9 +101,7 @@ class GaussNewton(Curvature):
 
 def _with_prior(likelihood: OperatorTree, loss: BatchLoss, theta: Params) -> OperatorTree:
     prior = loss.prior_curvature(theta)
-    if prior is None:
-        return likelihood
-    return likelihood.add_diagonal(prior)
+    return likelihood if prior is None else likelihood.add_diagonal(prior)
 
 
 def _diagonal(loss: BatchLoss, theta: Params) -> Params:
@@ -295,7 +293,21 @@ class AtOutputs:
         curvature = KroneckerBlocks(
             factors(self.read, self.theta, roots, cotangents, self.weights, layers, sharing).blocks
         )
-        _require_layout(curvature, self.structure, self.theta, self.read)
+        expected = jax.eval_shape(lambda: self.structure.from_diagonal(self.theta).fresh)
+        paths = [_described(blocks.blocks) for blocks in (curvature, expected)]
+        for path, block in paths[1].items():
+            if paths[0].get(path) != block:
+                leaves = jax.tree_util.tree_flatten_with_path(self.theta)[0]
+                names = [jax.tree_util.keystr(where, simple=True, separator="/") for where, _ in leaves]
+                inside = [i for i, name in enumerate(names) if name.startswith(path)]
+                reasons = [self.read.unread[i] for i in inside if i in self.read.unread]
+                why = (
+                    reasons[0] if reasons else "is not a matrix from inputs to outputs, or its bias is added elsewhere"
+                )
+                raise TypeError(
+                    f"the weights {path!r} have no Kronecker factors: the leaf {why}; leave them out, "
+                    f"diagonal=({path + '*'!r},)"
+                )
         gradient = jax.tree.unflatten(jax.tree.structure(self.theta), self.gradient)
         return Evaluation(self.value, gradient, self.rest, curvature, self.loss.network_state)
 
@@ -322,25 +334,6 @@ def _require(loss: BatchLoss) -> None:
         raise TypeError("Kronecker factors need a network without a state (batch statistics); use ivon()")
     if loss.has_prior:
         raise TypeError("Kronecker factors need a Gaussian prior, which enters the belief exactly; use ivon()")
-
-
-def _require_layout(
-    curvature: KroneckerBlocks, structure: KroneckerFactored, theta: Params, read: LinearisedNetwork
-) -> None:
-    """Raises a TypeError where the network does not use a leaf as its name implies."""
-    expected = jax.eval_shape(lambda: structure.from_diagonal(theta).fresh)
-    paths = [_described(blocks.blocks) for blocks in (curvature, expected)]
-    for path, block in paths[1].items():
-        if paths[0].get(path) != block:
-            leaves = jax.tree_util.tree_flatten_with_path(theta)[0]
-            names = [jax.tree_util.keystr(where, simple=True, separator="/") for where, _ in leaves]
-            inside = [i for i, name in enumerate(names) if name.startswith(path)]
-            reasons = [read.unread[i] for i in inside if i in read.unread]
-            why = reasons[0] if reasons else "is not a matrix from inputs to outputs, or its bias is added elsewhere"
-            raise TypeError(
-                f"the weights {path!r} have no Kronecker factors: the leaf {why}; leave them out, "
-                f"diagonal=({path + '*'!r},)"
-            )
 
 
 def _described(blocks: PyTree) -> dict[str, object]:

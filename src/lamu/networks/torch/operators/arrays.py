@@ -171,9 +171,7 @@ ELEMENTWISE: dict[str, Callable[..., PyTree]] = {
 
 def _axes(dim: Dims) -> int | tuple[int, ...] | None:
     """Returns PyTorch's dims as JAX's axes; None or an empty list are all of them."""
-    if dim is None or isinstance(dim, int):
-        return dim
-    return tuple(dim) or None
+    return dim if dim is None or isinstance(dim, int) else tuple(dim) or None
 
 
 def _reduction(function: Callable[..., Array]) -> Callable[..., Array]:

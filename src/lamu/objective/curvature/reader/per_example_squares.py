@@ -232,7 +232,12 @@ def contribution(
     if rule is not None:
         return rule(program, site, base, fixed, rows, cotangent)
     if _is_summand(step.name, site, base, cotangent.shape[1:]):
-        return _summand(base, cotangent)
+        # In one axis as for a product, whose squared cotangents are the same, so that XLA computes them once.
+        d = cotangent.reshape(cotangent.shape[0], -1).astype(base.dtype)
+        return lambda inverse: (
+            (inverse.astype(d.dtype) @ (d * d)).reshape(base.shape),
+            jnp.sum(d, axis=0).reshape(base.shape),
+        )
     # The gradient of a summand or factor is not larger than the cotangent, which is in memory already.
     chunk = None if step.name in SMALL else chunk_of(base.size)
     as_read = base.astype(program.avals[site.base].dtype)
@@ -286,15 +291,6 @@ def _late(inverse: Array, d: Array) -> Array:
     # pass: half of all temporary memory. A row whose cotangent is NaN has NaN squares in any case.
     first = jnp.sum(d.reshape(d.shape[0], -1)[:, :1], axis=1)
     return jnp.where(jnp.isnan(first), first, inverse)
-
-
-def _summand(base: Array, cotangent: Array) -> Rule:
-    # In one axis as for a product, whose squared cotangents are the same, so that XLA computes them once.
-    d = cotangent.reshape(cotangent.shape[0], -1).astype(base.dtype)
-    return lambda inverse: (
-        (inverse.astype(d.dtype) @ (d * d)).reshape(base.shape),
-        jnp.sum(d, axis=0).reshape(base.shape),
-    )
 
 
 def _convolution(
