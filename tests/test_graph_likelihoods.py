@@ -52,6 +52,49 @@ def test_a_dispersion_is_learned_at_the_peak_of_the_bound(algorithm, length) -> 
     np.testing.assert_allclose(posterior.predict(holes).std[:2].mean(), sigma, rtol=0.3)  # by 32 draws
 
 
+def test_a_likelihood_of_two_outputs_has_its_expectation_on_a_grid_in_both() -> None:
+    """It was taken at the mean, so that beliefs kept the deviation of the prior and the means went to −4e8."""
+    likelihood, y = lamu.likelihoods.ZeroInflated(lamu.likelihoods.Poisson()), jnp.array([0, 3])
+    mean, variance = jnp.array([[0.5, -1.0], [0.2, 0.3]]), jnp.array([[0.3, 0.8], [0.1, 0.5]])
+    log_density = lambda f: jnp.sum(likelihood.log_prob({}, f.reshape(-1, 2), y))
+    found = lamu.graphs.Quadrature().expected(log_density, mean, variance, width=2)
+    z = np.linspace(-8.0, 8.0, 401)
+    a, b = (part.ravel() for part in np.meshgrid(z, z))
+    weight = np.exp(-(a**2 + b**2) / 2) / np.sum(np.exp(-(a**2 + b**2) / 2))
+    exact = 0.0
+    for row in range(2):
+        f = np.asarray(mean[row]) + np.sqrt(np.asarray(variance[row])) * np.stack([a, b], axis=-1)
+        exact += weight @ np.asarray(likelihood.log_prob({}, jnp.asarray(f), jnp.full(len(f), y[row])))
+    np.testing.assert_allclose(found, exact, rtol=1e-4)
+
+
+@pytest.mark.stress
+def test_zero_inflated_counts_are_learned_by_ncvmp() -> None:
+    """By the importance weights of its draws: rates and zeros depend on each other, which independent beliefs lose."""
+    random = np.random.default_rng(0)
+    x = np.stack([np.ones(200), random.normal(size=200)], axis=1)
+    y = random.poisson(np.exp(x @ [0.5, 0.5])) * (random.random(200) < 0.7)
+
+    def program(m) -> None:
+        w = m.sample("w", MultivariateNormal(jnp.zeros(2), jnp.eye(2)), plate=2)
+        with m.rows():
+            m.sample("y", lamu.likelihoods.ZeroInflated(lamu.likelihoods.Poisson())(w @ m.data("x")))
+
+    fit = lamu.fit(lamu.Graph(program), {"x": x, "y": y}, ncvmp())
+    assert fit.convergence.offset < 0.1
+    assert fit.convergence.divergence < 0.4  # 5.0 before, at which the weights end
+
+
+def test_classes_are_refused_by_ncvmp() -> None:
+    def program(m) -> None:
+        w = m.sample("w", MultivariateNormal(jnp.zeros(1), jnp.eye(1)), plate=3)
+        with m.rows():
+            m.sample("y", lamu.likelihoods.Categorical(3)(w @ m.data("x")))
+
+    with pytest.raises(TypeError, match=r"3 outputs for each target of 'y'.*use ivon"):
+        lamu.fit(lamu.Graph(program), {"x": X, "y": np.arange(30) % 3}, ncvmp(), steps=1)
+
+
 def test_a_dispersion_that_is_learned_counts_its_own_prior() -> None:
     graph, rows = noisy(None)
     batch = graph.read(rows).full()

@@ -21,6 +21,7 @@ from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, prepared
 from lamu.graphs.network import NetworkSite, applications
 from lamu.graphs.normal_factors import MultivariateNormalFactor, NormalFactor
+from lamu.graphs.potential import AtMean, Potential
 from lamu.graphs.program import GraphSite
 from lamu.graphs.reading import in_blocks, over_rows
 from lamu.graphs.start import first_beliefs, first_dispersions, likelihoods_of
@@ -224,6 +225,14 @@ class GraphMessages(MessageTarget):
                 f"{', '.join(sorted(above)) or 'inputs'} make; use ncvmp() or svi(), which take its expectation by "
                 "quadrature, or ivon()"
             )
+        for site in self.in_rows:
+            factor, about = site.factor, sorted(site.factor.names & set(self.kinds))
+            if about and isinstance(factor, Potential) and factor.width > 2 and isinstance(factor.expectation, AtMean):
+                raise TypeError(
+                    f"{asked} takes the expectation of a likelihood, and that of {factor.likelihood.name}, which has "
+                    f"{factor.width} outputs for each target of {site.name!r}, is taken at their mean, so that "
+                    f"{', '.join(about)} would keep the deviation of the prior; use ivon() or nuts()"
+                )
 
     def fewer_rows(self, batch: Batch) -> Batch | None:
         """Returns fewer rows with the same sums, if the bound of a row is quadratic in its observations."""

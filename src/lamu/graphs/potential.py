@@ -2,7 +2,8 @@
 
 # \[ E_q[\log p(y \mid f)] \approx \sum_k w_k \log p(y \mid f_k) \]
 #
-# where the outputs f have a mean and a variance under the belief, each entry separately, or are known.
+# where the outputs f have a mean and a variance under the belief, each entry separately, or are known. Of a target with
+# two outputs, as `ZeroInflated(Poisson())`, the nodes are a grid in both.
 
 from __future__ import annotations
 
@@ -77,14 +78,33 @@ class Quadrature:
     def __post_init__(self) -> None:
         require_whole_field(self, "nodes")
 
-    def expected(self, log_density: Callable[[Array], Array], mean: Array, variance: Array) -> Array:
-        """Returns the weighted sum; arguments as those of `AtMean`."""
-        nodes, weights = (np.asarray(part, mean.dtype) for part in np.polynomial.hermite.hermgauss(self.nodes))
+    def expected(self, log_density: Callable[[Array], Array], mean: Array, variance: Array, width: int = 1) -> Array:
+        """Returns the weighted sum.
+
+        Args:
+            log_density: as that of `AtMean`.
+            mean: as that of `AtMean`.
+            variance: as that of `AtMean`.
+            width: the number of adjacent numbers in f of which each entry is a function.
+        """
+        nodes, weights = self._rule(width, mean.dtype)
         # At a value the variance is zero up to rounding, where a root has no derivative.
         spread = variance > 0
         root = jnp.where(spread, jnp.sqrt(jnp.where(spread, 2.0 * variance, jnp.ones_like(variance))), 0.0)
-        values = jax.vmap(lambda node: log_density(mean + root.astype(mean.dtype) * node))(nodes)
-        return values @ (weights / np.sqrt(np.asarray(np.pi, mean.dtype)))
+        root = root.astype(mean.dtype)
+        moved = lambda node: mean + root * jnp.reshape(jnp.broadcast_to(node, (mean.size // width, width)), mean.shape)
+        return jax.vmap(lambda node: log_density(moved(node)))(nodes) @ weights
+
+    def _rule(self, width: int, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Returns nodes `[nodes, width]`, of variance one half, and weights: of many outputs two nodes on each axis."""
+        if width > 2:
+            nodes = np.sqrt(width / 2.0) * np.eye(width)
+            return np.concatenate([nodes, -nodes]).astype(dtype), np.full(2 * width, 0.5 / width, dtype)
+        rule = np.polynomial.hermite.hermgauss(self.nodes if width == 1 else max(self.nodes // 2, 1))
+        node, weight = (np.asarray(part, dtype) for part in rule)
+        nodes = np.stack([part.ravel() for part in np.meshgrid(*[node] * width)], axis=-1)
+        weights = np.meshgrid(*[weight / np.sqrt(np.asarray(np.pi, dtype))] * width)
+        return nodes, np.prod(weights, axis=0).ravel()
 
 
 @record
@@ -99,7 +119,7 @@ class Potential(Factor):
         likelihood: p(y | f).
         outputs: f: one for each entry if the likelihood has one output (a plate of them), else `[..., outputs]`.
         expectation: how \(E_q[\log p(y \mid f)]\) is taken for an f with variance under the belief: `Quadrature()`
-            or `AtMean()`; where None the first for a plate of targets with one output each, the second otherwise.
+            or `AtMean()`; where None the first for targets with one or two outputs each, the second otherwise.
         name: name of the targets; the program sets it.
 
     Source: Knowles & Minka (2011); Khan & Lin (2017), section 3.
@@ -135,7 +155,7 @@ class Potential(Factor):
             )
         object.__setattr__(self, "outputs", lifted(self.outputs))
         if self.expectation is None:
-            object.__setattr__(self, "expectation", Quadrature() if self.width == 1 else AtMean())
+            object.__setattr__(self, "expectation", Quadrature() if self.width <= 2 else AtMean())
 
     @property
     def shape(self) -> None:
@@ -171,7 +191,8 @@ class Potential(Factor):
         of_row = lambda f: self._of_row(dispersions, f, x.value, observed)
         variance = square - mean**2
         rounding = 16.0 * jnp.finfo(mean.dtype).eps * square
-        return self.expectation.expected(of_row, mean, jnp.where(variance > rounding, variance, 0.0))
+        width = self.width if mean.size % self.width == 0 else 1
+        return self.expectation.expected(of_row, mean, jnp.where(variance > rounding, variance, 0.0), width)
 
     def _of_row(self, dispersions: Params, f: Array, y: Targets, observed: Any) -> Array:
         """Returns the log density of one row's targets: a joint one, or the sum over a plate of them."""
