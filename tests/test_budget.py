@@ -20,17 +20,17 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_000, 74_000),
+    "lines": (103_030, 74_000),
     "files": (360, 330),
-    "lines of code": (50_846, 36_000),
+    "lines of code": (50_865, 36_000),
     "lines of code, core": (33_922, 25_000),
-    "lines of code, graphs": (8_147, 6_000),
+    "lines of code, graphs": (8_166, 6_000),
     "lines of code, tables": (8_777, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.482, 0.5),
     "import lines a line of code": (0.171, 0.15),
     "`Any` a thousand lines of code": (40.0, 40),
-    "`isinstance` a thousand lines of code": (23.4, 14),
+    "`isinstance` a thousand lines of code": (23.5, 14),
     "abstract bases": (44, 30),
     "names of classes in two files": (21, 0),
 }
