@@ -13,6 +13,7 @@ from scipy import stats
 from sklearn import metrics
 from sklearn.calibration import calibration_curve
 
+import lamu
 from lamu import scores
 from lamu.data import Batch
 from lamu.families import Point
@@ -441,3 +442,30 @@ def test_sums_of_many_rows_are_as_good_as_normal() -> None:
     order = np.sort(p[:20_000])
     spread = [np.sqrt((part * (1 - part)).sum()) for part in np.array_split(order, 15)]
     assert some.value == pytest.approx(np.sqrt(2 / np.pi) * np.sum(spread) / 20_000, rel=0.05)
+
+
+def test_what_is_known_of_a_row_is_scored_and_nothing_else() -> None:
+    """Censored times are no events, and successes of n trials no successes of one."""
+    rng = np.random.default_rng(0)
+    x, time, censored = rng.normal(size=(30, 1)), rng.uniform(0.1, 3, 30), rng.integers(0, 2, 30)
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.RightCensored(lamu.likelihoods.Gamma()))
+    seen = {"value": time, "censored": censored}
+    posterior = lamu.fit(model, (x, seen), lamu.algorithms.adam(1e-2), steps=20).posterior
+    pred = posterior.predict(x)
+    density = np.where(censored, np.log1p(-np.asarray(pred.cdf(time))), np.asarray(pred.log_prob(time)))
+    np.testing.assert_allclose(lamu.scores.nll(pred, seen), -density.mean(), rtol=1e-5)
+    for score in (lamu.scores.rmse, lamu.scores.coverage, lamu.calibration.conformal):
+        with pytest.raises(
+            ValueError, match=f"{censored.sum()} of 30 are censored; leave them out, or take lamu.scores"
+        ):
+            score(pred, seen)
+    with pytest.raises(ValueError, match="1 of 2 are censored"):
+        lamu.scores.rmse(posterior.predict(x[:2]), {"value": time[:2], "upper": time[:2] + np.arange(2)})
+    stacked = lamu.composition.stack([posterior, posterior], x, seen)
+    np.testing.assert_allclose(stacked.weights, 0.5)
+    tosses = {"value": rng.binomial(5, 0.3, 30), "trials": np.full(30, 5)}
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Binomial())
+    posterior = lamu.fit(model, (x, tosses), lamu.algorithms.adam(1e-2), steps=20).posterior
+    with pytest.raises(ValueError, match=r"this one is of 1 in each row; take posterior.predict\(\{.*trials"):
+        lamu.scores.rmse(posterior.predict(x), tosses)
+    assert 0.3 < lamu.scores.rmse(posterior.predict({"x": x, "trials": tosses["trials"]}), tosses) < 2

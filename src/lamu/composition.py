@@ -256,7 +256,8 @@ def stack(
     members = _members(posteriors)
     if not 0 <= strength < float("inf"):
         raise ValueError(f"strength={strength!r} is not a number of rows; give zero or more")
-    log_densities = [member.predict(x, samples=samples, offset=offset).log_prob(jnp.asarray(y)) for member in members]
+    values = {name: jnp.asarray(part) for name, part in y.items()} if isinstance(y, Mapping) else jnp.asarray(y)
+    log_densities = [member.predict(x, samples=samples, offset=offset).log_prob(values) for member in members]
     densities = np.stack([np.asarray(each, float) for each in log_densities], axis=1)
     counts = row_counts(weight, len(densities))
     impossible = ~np.isfinite(densities.max(axis=1))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +46,8 @@ def target(score: str, pred: Prediction, y: Targets, has_classes: bool | None = 
     # `ValueError`: if the prediction is of another kind, the shapes differ, there are no rows, a target is missing
     # (NaN, masked), or a label is not a class of the prediction. A target of shape `[N, 1]` with a mean of shape `[N]`
     # would otherwise silently broadcast to `[N, N]`.
+    if isinstance(y, Mapping) and score != "nll":  # whose density is that of what is known of each row
+        _require_single_values(score, pred, y)
     y = value_of(y)
     if has_classes is not None and pred.support.has_classes is not has_classes:
         raise ValueError(f"{score} is for {_NEEDS[has_classes]}, and this prediction's task is {pred.support.task!r}")
@@ -68,6 +71,23 @@ def target(score: str, pred: Prediction, y: Targets, has_classes: bool | None = 
         y = pred.support.numbers(y)
         _require_classes(score, y, 2 if shape == expected else shape[-1])
     return y
+
+
+def _require_single_values(score: str, pred: Prediction, y: Mapping[str, Any]) -> None:
+    """Raises a ValueError for censored rows, and for counts of more trials than a prediction has."""
+    censored = np.asarray(y.get("censored", 0)) != 0
+    if "upper" in y:
+        censored = np.asarray(y["upper"]) != np.asarray(y["value"])
+    if censored.any():
+        raise ValueError(
+            f"{score} needs known targets, and {int(censored.sum())} of {censored.size} are censored; leave them out, "
+            "or take lamu.scores.nll, which takes censored rows too"
+        )
+    if "trials" in y and np.max(y["trials"]) > pred.support.upper:
+        raise ValueError(
+            f"{score} needs a prediction of the trials that the targets have, and this one is of "
+            f'{pred.support.upper:g} in each row; take posterior.predict({{"x": x, "trials": trials}})'
+        )
 
 
 def row_counts(weight: object, rows: int) -> np.ndarray:
