@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_030, 74_000),
+    "lines": (103_051, 74_000),
     "files": (360, 330),
-    "lines of code": (50_865, 36_000),
-    "lines of code, core": (33_922, 25_000),
+    "lines of code": (50_882, 36_000),
+    "lines of code, core": (33_939, 25_000),
     "lines of code, graphs": (8_166, 6_000),
     "lines of code, tables": (8_777, 5_000),
     "lines of code, outside of the library": (0, 0),
