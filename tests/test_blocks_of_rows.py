@@ -20,8 +20,7 @@ from lamu.graphs import queries
 from lamu.graphs.queries import DrawnEntries
 from lamu.likelihoods import Bernoulli, Binomial, Categorical, Gaussian, PerPosition, Poisson
 from lamu.predictives import ClassProbabilities, Deferred, GaussianPredictive, MixturePredictive, Predictive, Weighted
-from lamu.predictives.conjugate import ConjugatePredictive
-from lamu.predictives.gaussian import StudentPredictive
+from lamu.predictives.gaussian import ConjugatePredictive, StudentPredictive
 from lamu.predictives.graph import Completed, DrawnRows, DrawnVariable, drawn_rows
 from lamu.predictives.input_mixture import CompletedRows, InputMixture
 from lamu.predictives.program import DrawnSite, ProgramPredictive

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from lamu.cli.defaults import likelihood_for, model_for
+from lamu.cli.learning import likelihood_for, model_for
 from lamu.cli.recipes import build, find, recipes, settings_of
 from lamu.data import Encoding
 from lamu.networks.normalisation import Dropout

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from lamu.algorithms import conjugate
-from lamu.cli import defaults, learning, reporting, training
+from lamu.cli import learning, reporting, training
 from lamu.cli.predicting import estimates, score_rows
 from lamu.cli.request import Request, learning_rows
 from lamu.data import Encoding, inputs
@@ -162,7 +162,7 @@ def test_every_stage_hears_the_weights_and_the_offsets(lamu, monkeypatch, algori
     RATES.assign(share=RATES["share"] + 1.0).to_csv("rates.csv", index=False)
     stages = [
         (learning, "candidates"), (learning, "compare_likelihoods"), (learning, "fit_table"),
-        (learning, "fit_prior_scale"), (defaults, "required_parts"), (Model, "standardised"), (defaults, "centred"),
+        (learning, "fit_prior_scale"), (learning, "required_parts"), (Model, "standardised"), (learning, "centred"),
         (inputs, "learn_joint"), (calibration, "_statistic"), (training, "elbo"), (reporting, "peer"),
     ]  # fmt: skip
     heard = {name: Hearing(getattr(place, name)) for place, name in stages}
@@ -254,8 +254,8 @@ def test_a_row_of_weight_two_is_the_row_twice() -> None:
     ordered = np.digitize(y, [-0.5, 0.5])
     assert learning._is_ordered(x, ordered, weight) == learning._is_ordered(x[rows], ordered[rows], np.ones(len(rows)))
     encoding = Encoding("level", "regression", (), ("wet", "warm"))
-    model, _ = defaults.model_for(encoding, x, y, None, "conjugate", None, weight)
-    other, _ = defaults.model_for(encoding, x[rows], y[rows], None, "conjugate")
+    model, _ = learning.model_for(encoding, x, y, None, "conjugate", None, weight)
+    other, _ = learning.model_for(encoding, x[rows], y[rows], None, "conjugate")
     near(model.likelihood.base.scale, other.likelihood.base.scale)
     fits = [
         fit(model, {"x": x, "y": y, "weight": weight}, conjugate()).posterior,

@@ -288,7 +288,7 @@ def test_a_fit_that_fails_leaves_the_run_that_was_there(lamu, tmp_path, monkeypa
     def full(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("lamu.cli.training._write_csv", full)
+    monkeypatch.setattr("lamu.cli.training.append_csv", full)
     ran = lamu("fit", "iris", "--out", "run", "--force", "--seed", "3", *QUICK)
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()} == before

@@ -116,7 +116,7 @@ def test_a_prediction_that_fails_halfway_leaves_no_file(fitted, lamu, tmp_path, 
     monkeypatch.setattr("lamu.cli.predicting.BLOCK", 50)
     from lamu.cli import predicting
 
-    append, calls = predicting._append_csv, []
+    append, calls = predicting.append_csv, []
 
     def full(path, table):
         calls.append(path)
@@ -124,7 +124,7 @@ def test_a_prediction_that_fails_halfway_leaves_no_file(fitted, lamu, tmp_path, 
             raise OSError(28, "No space left on device")
         append(path, table)
 
-    monkeypatch.setattr(predicting, "_append_csv", full)
+    monkeypatch.setattr(predicting, "append_csv", full)
     ran = lamu("predict", fitted / "classes", fitted / "classes.csv", "--out", "all.csv")
     assert_refused(ran, "'all.csv' could not be written (no space left on device; free some space")
     assert list(tmp_path.iterdir()) == []

@@ -19,7 +19,7 @@ from lamu.objective import Objective
 from lamu.observations import Bernoulli, Categorical, Exponential, Normal, NormalMean, Poisson
 from lamu.operators import Scalar
 from lamu.predictives import ClosedForm, Sampled
-from lamu.predictives.conjugate import ConjugateRule
+from lamu.predictives.gaussian import ConjugateRule
 
 COUNTS = lamu.ConjugateModel(Poisson(), Gamma(2.0, 1.5))
 SEEN = np.random.default_rng(1).poisson(3.0, 12)
@@ -70,7 +70,7 @@ def test_intervals_need_no_variance() -> None:
     """Student's with one degree of freedom has no mean either."""
     prior = NormalGamma(location=1.0, count=2.0, shape=0.5, rate=1.0)
     pred = lamu.observations.Normal()
-    from lamu.predictives.conjugate import ConjugatePredictive
+    from lamu.predictives.gaussian import ConjugatePredictive
 
     low, high = ConjugatePredictive(pred, prior, rows=1).interval(0.9)
     expected = stats.t(1.0, 1.0, np.sqrt(1.0 * 3.0 / (0.5 * 2.0))).ppf([0.05, 0.95])
@@ -153,7 +153,7 @@ def test_what_does_not_fit_a_conjugate_model_says_so(counted: Any) -> None:
     with pytest.raises(ValueError, match="scale"):
         NormalMean(0.0)
     with pytest.raises(TypeError, match="interval"):
-        lamu.predictives.conjugate.ConjugatePredictive(Bernoulli(), Beta(1.0, 1.0), 1).interval(0.9)
+        lamu.predictives.gaussian.ConjugatePredictive(Bernoulli(), Beta(1.0, 1.0), 1).interval(0.9)
 
 
 def test_natural_parameters_there_and_back() -> None:

@@ -14,9 +14,10 @@ from lamu import memory
 from lamu.data import Batch
 from lamu.families import Gaussian
 from lamu.mcmc.chains import LogTarget
-from lamu.objective import BatchLoss, NetworkParameters, Objective, microbatching
+from lamu.objective import BatchLoss, NetworkParameters, Objective
+from lamu.objective import objective as loss_module
 from lamu.objective.curvature import SquaredGradients
-from lamu.objective.microbatching import num_chunks
+from lamu.objective.objective import num_chunks
 from lamu.operators import Diagonal
 
 ROWS = 23  # no multiple of the parts below
@@ -120,8 +121,8 @@ def test_a_sampler_takes_parts_and_samples_the_same(monkeypatch) -> None:
         first, _ = model.init(jax.random.key(1), Batch.of(x, y))
         frozen = model.freeze(first, "layers/0/bias")
         whole = drawn()
-        monkeypatch.setattr(microbatching, "_CACHE_BYTES", {})
-        monkeypatch.setattr(microbatching, "_CACHE_BYTES_ELSEWHERE", 4000)
+        monkeypatch.setattr(loss_module, "_CACHE_BYTES", {})
+        monkeypatch.setattr(loss_module, "_CACHE_BYTES_ELSEWHERE", 4000)
         params, state = frozen.init(jax.random.key(1), Batch.of(x, y))
         jax.clear_caches()
         assert LogTarget.of(Objective(frozen, 101.0), Batch.of(x, y), state, params, 2).parts > 3
@@ -152,8 +153,8 @@ class Counted:
 @pytest.fixture
 def small(monkeypatch):
     """A cache of a few bytes, so that every network is in parts that can be."""
-    monkeypatch.setattr(microbatching, "_CACHE_BYTES", {})
-    monkeypatch.setattr(microbatching, "_CACHE_BYTES_ELSEWHERE", 20)
+    monkeypatch.setattr(loss_module, "_CACHE_BYTES", {})
+    monkeypatch.setattr(loss_module, "_CACHE_BYTES_ELSEWHERE", 20)
 
 
 def loss_of(network, rows: int = 23):
@@ -179,9 +180,9 @@ def test_a_training_step_is_the_same_in_parts(monkeypatch) -> None:
             SquaredGradients().evaluate(loss, theta, belief, Diagonal, jax.random.key(2)),
         )
         whole = measure()
-        monkeypatch.setattr(microbatching, "_CACHE_BYTES", {})
+        monkeypatch.setattr(loss_module, "_CACHE_BYTES", {})
         for held in (1, 300):
-            monkeypatch.setattr(microbatching, "_CACHE_BYTES_ELSEWHERE", held)
+            monkeypatch.setattr(loss_module, "_CACHE_BYTES_ELSEWHERE", held)
             assert loss.parts(theta, jax.random.key(2)) > 1
             jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), measure(), whole)
 
@@ -238,6 +239,6 @@ def test_recipes_step_the_same_in_parts(algorithm, monkeypatch) -> None:
 
     with jax.enable_x64(True):
         whole = last()
-        monkeypatch.setattr(microbatching, "_CACHE_BYTES", {})
-        monkeypatch.setattr(microbatching, "_CACHE_BYTES_ELSEWHERE", 300)
+        monkeypatch.setattr(loss_module, "_CACHE_BYTES", {})
+        monkeypatch.setattr(loss_module, "_CACHE_BYTES_ELSEWHERE", 300)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10), last(), whole)

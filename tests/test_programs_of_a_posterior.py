@@ -23,7 +23,7 @@ from lamu.objective.curvature import GaussNewton
 from lamu.objective.curvature.reader.flat_jaxpr import FlatJaxpr
 from lamu.objective.curvature.reader.layers import _moved_by_numpy
 from lamu.operators import Dense, DenseBlocks, Diagonal
-from lamu.predictives.conjugate import ConjugatePredictive
+from lamu.predictives.gaussian import ConjugatePredictive
 from lamu.predictives.tangent import bytes_per_row as bytes_of_a_row_of_a_prediction
 from lamu.running.compiled_steps import keys_of
 

@@ -224,7 +224,7 @@ STAGES = {
     "picture": "lamu.cli.training.picture",
     "config": "lamu.cli.training.package_versions",
     "metrics": "lamu.cli.training.dump",
-    "predictions": "lamu.cli.training._write_csv",
+    "predictions": "lamu.cli.training.append_csv",
 }
 
 

@@ -59,15 +59,14 @@ class ConjugateModel(ConjugateTarget):
     start: State = None
 
     def __post_init__(self) -> None:
-        prior: Any = self.prior
-        if isinstance(prior, Belief):
+        if isinstance(self.prior, Belief):
             return
-        if not isinstance(prior, self.observation.family):
+        if not isinstance(self.prior, self.observation.family):
             raise TypeError(
-                f"the prior is a {type(prior).__name__}, and {type(self.observation).__name__} is conjugate to "
+                f"the prior is a {type(self.prior).__name__}, and {type(self.observation).__name__} is conjugate to "
                 f"{self.observation.family.__name__}; give a belief of that family"
             )
-        floating = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(float)), prior)
+        floating = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(float)), self.prior)
         object.__setattr__(self, "prior", Belief(floating))
 
     @property
@@ -81,8 +80,7 @@ class ConjugateModel(ConjugateTarget):
     def init(self, key: RandomKey, batch: Batch) -> tuple[Params, State]:
         """Returns θ at the mean of the prior, in the dtype of the data, and the empty state."""
         dtype = batch.x.dtype if jnp.issubdtype(batch.x.dtype, jnp.floating) else jnp.result_type(float)
-        prior: Any = self.prior
-        theta = jax.tree.map(lambda leaf: jnp.array(leaf, dtype, copy=True), prior.belief.mean)
+        theta = jax.tree.map(lambda leaf: jnp.array(leaf, dtype, copy=True), self.prior.belief.mean)
         return self.started({"network": theta, "likelihood": {}}, {})
 
     def log_likelihood(
@@ -94,19 +92,16 @@ class ConjugateModel(ConjugateTarget):
 
     def first_belief(self, key: RandomKey, batch: Batch, temperature: Numeric) -> PyTree:
         """Returns the prior to the power 1/T."""
-        prior: Any = self.prior
-        belief = jax.tree.map(lambda leaf: jnp.asarray(leaf, batch.weight.dtype), prior.belief)
+        belief = jax.tree.map(lambda leaf: jnp.asarray(leaf, batch.weight.dtype), self.prior.belief)
         return tempered(belief, 1 / temperature)
 
     def natural_prior(self, belief: PyTree, temperature: Numeric) -> Statistics:
-        prior: Any = self.prior
         cast = lambda value, leaf: value.astype(leaf.dtype)
-        return tree.scale(jax.tree.map(cast, prior.belief.to_natural(), belief.to_natural()), 1 / temperature)
+        return tree.scale(jax.tree.map(cast, self.prior.belief.to_natural(), belief.to_natural()), 1 / temperature)
 
     def expected_log_prior(self, belief: PyTree) -> Array:
         r"""Returns \(-KL(q \,\|\, p) - H(q)\)."""
-        prior: Any = self.prior
-        return -belief.kl(prior.belief) - belief.entropy()
+        return -belief.kl(self.prior.belief) - belief.entropy()
 
     def statistics(self, mu: Statistics) -> Statistics:
         return mu

@@ -31,7 +31,7 @@ from lamu.observations import (
     Poisson,
 )
 from lamu.operators import Scalar
-from lamu.predictives.conjugate import ConjugatePredictive
+from lamu.predictives.gaussian import ConjugatePredictive
 from lamu.record import record
 from tests.laws.harness import Row, law, row, twin, vocabulary
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.core import Tracer
 
 from lamu import tree
 from lamu.data.batch import Batch, with_offset
@@ -23,6 +21,7 @@ from lamu.predictives.moment_propagation import Propagated, moments, require_rec
 from lamu.priors import independent_normal
 from lamu.protocol import Choices, Info, Runnable, recipe
 from lamu.record import record
+from lamu.sizes import require
 from lamu.typing import Array, Belief, Data, DTypeLike, Numeric, Params, PyTree, RandomKey, Trace
 
 __all__ = ["MomentState", "PriorFactors", "ProbabilisticBackpropagation", "moment_matched", "pbp", "require_variance"]
@@ -58,8 +57,7 @@ def require_variance(belief: Belief, name: str) -> None:
     if not isinstance(belief, Gamma):
         raise TypeError(f"{name}={belief!r} is not a belief about a precision; give for instance Gamma(6.0, 6.0)")
     shape: Params = belief.shape
-    if not isinstance(shape, Tracer) and not np.all(np.asarray(shape) > 1.0):
-        raise ValueError(f"{name} has the shape {shape}, so the variance has no mean; give one above 1")
+    require(shape > 1.0, f"{name} has the shape {shape}, so the variance has no mean; give one above 1")
 
 
 # The weight j has the prior \(N(w_j \mid m_{0j},\; u_j / \lambda)\), one precision λ for all with a Gamma belief. The

@@ -16,8 +16,7 @@ from typing import TypeAlias
 import jax
 import numpy as np
 
-from lamu.cli.defaults import DEFAULT, likelihood_for
-from lamu.cli.learning import LikelihoodChoice
+from lamu.cli.learning import DEFAULT, LikelihoodChoice, likelihood_for
 from lamu.cli.output_dir import Document, refuse_existing, refuse_unwritable
 from lamu.cli.printing import dump, show_document, show_line, show_notes, show_table, width
 from lamu.cli.recipes import build, find, is_outside, parse, recipes, settings_of

@@ -24,7 +24,7 @@ from lamu.cli.output_dir import (
     refuse_unwritable,
     unfinished,
 )
-from lamu.cli.printing import dump, show_document, show_line, show_notes, show_table
+from lamu.cli.printing import append_csv, dump, show_document, show_line, show_notes, show_table
 from lamu.cli.recipes import whole_settings
 from lamu.cli.request import Request
 from lamu.cli.row_models import MODELS, RowModel, for_rows, reference_log_probs
@@ -162,7 +162,7 @@ def train_rows(
             posterior.save(folder / "posterior")
             config["posterior"] = store.fingerprint(folder / "posterior")
             latents_table = {"row": np.arange(len(log_prob)), "held_out": np.isin(np.arange(len(log_prob)), rows.test)}
-            _write_csv(folder / "latents.csv", {**latents_table, "log_prob": log_prob, **latents})
+            append_csv(folder / "latents.csv", {**latents_table, "log_prob": log_prob, **latents})
             (folder / "metrics.json").write_text(dump(metrics), encoding="utf-8")
             (folder / "config.json").write_text(dump(config), encoding="utf-8")
             latents_figure(run).savefig(folder / "latents.png")
@@ -276,7 +276,7 @@ def predict_rows(
     table = {"row": np.arange(len(values)), "log_prob": log_prob, **latents}
     if out is not None:
         with draft(out) as path:
-            _write_csv(path, table)
+            append_csv(path, table)
     mean = average(log_prob)
     if as_json:
         records = [dict(zip(table, line, strict=True)) for line in zip(*table.values(), strict=True)]
@@ -355,9 +355,3 @@ def _as_document(name: str, values: np.ndarray) -> Document:
     estimate = average(values)
     error = "standard_error" if name == "log_prob" else f"{name}_error"
     return {name: estimate.value, error: estimate.error}
-
-
-def _write_csv(path: Path, table: Mapping[str, np.ndarray]) -> None:
-    import pandas as pd
-
-    pd.DataFrame(table).to_csv(path, index=False)

@@ -13,7 +13,7 @@ import numpy as np
 
 from lamu import scores
 from lamu.cli.output_dir import altered, draft, load_posterior, read_config, refuse_unwritable
-from lamu.cli.printing import show_document, show_line, show_notes, show_scores, show_table
+from lamu.cli.printing import append_csv, show_document, show_line, show_notes, show_scores, show_table
 from lamu.cli.request import Request
 from lamu.data import Arrays, Encoding
 from lamu.data.inputs import Selection
@@ -173,7 +173,7 @@ def predict(
     with nullcontext() if out is None else draft(out) as path, progress as bar:
         for predictions, values in parts:
             if path is not None:
-                _append_csv(path, predictions)
+                append_csv(path, predictions)
             if as_json or not kept:
                 kept.append(
                     predictions if as_json else {name: column[:MOST_ROWS] for name, column in predictions.items()}
@@ -246,9 +246,3 @@ def _shown(name: str, column: np.ndarray, digits: int) -> Sequence[object]:
     if name.startswith("p_") or name == "log_prob":
         return [f"{value:.4f}" for value in column]
     return [f"{value:.{digits}g}" for value in column] if column.dtype.kind == "f" else list(column)
-
-
-def _append_csv(path: Path, table: dict[str, np.ndarray]) -> None:
-    import pandas as pd
-
-    pd.DataFrame(table).to_csv(path, mode="a", header=not path.exists(), index=False)

@@ -7,7 +7,10 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from lamu.convergence import UnreliableWeights
 from lamu.data.wording import figure
@@ -15,6 +18,7 @@ from lamu.scores import Estimate
 from lamu.scores.calibration import in_words
 
 __all__ = [
+    "append_csv",
     "dump",
     "plain",
     "show_document",
@@ -94,6 +98,13 @@ def show_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[object]
     for row in shown:
         table.add_row(*row)
     Console(file=sys.stdout, width=width(), markup=False, highlight=False, emoji=False).print(table)
+
+
+def append_csv(path: Path, table: Mapping[str, np.ndarray]) -> None:
+    """Appends the rows of a table to a CSV file, which has a header where it is new."""
+    import pandas as pd
+
+    pd.DataFrame(table).to_csv(path, mode="a", header=not path.exists(), index=False)
 
 
 def _is_number(text: str) -> bool:

@@ -177,7 +177,7 @@ class Request:
         """Returns the options of the loop: those given, and defaults for the others."""
         requested = {"epochs": self.epochs, "batch_size": self.batch_size}
         given = {name: value for name, value in requested.items() if value is not None}
-        from lamu.cli.defaults import budget
+        from lamu.cli.learning import budget
 
         options = budget(algorithm, rows, folds) | given
         if "epochs" in given:  # an explicit length is final

@@ -20,11 +20,10 @@ import numpy as np
 from jax import monitoring
 
 from lamu import plots, store
-from lamu.cli.defaults import default_algorithm, default_folds, default_settings, model_for
-from lamu.cli.learning import Runs, learner_for
+from lamu.cli.learning import Runs, default_algorithm, default_folds, default_settings, learner_for, model_for
 from lamu.cli.output_dir import FORMAT, draft, keep_posterior, unfinished
 from lamu.cli.predicting import columns, estimates, known_rows, predicted, score_explanations, score_rows
-from lamu.cli.printing import dump, show_document, show_line, show_notes, show_scores
+from lamu.cli.printing import append_csv, dump, show_document, show_line, show_notes, show_scores
 from lamu.cli.recipes import build, find, parse
 from lamu.cli.reporting import NAME, baselines, report_of_fit
 from lamu.cli.request import Request
@@ -226,7 +225,7 @@ def train(
                 "versions": package_versions(),
             }
             (folder / "config.json").write_text(dump(config), encoding="utf-8")
-            _write_csv(folder / "predictions.csv", predictions)
+            append_csv(folder / "predictions.csv", predictions)
             if figure is not None:
                 figure.savefig(folder / "calibration.png")
             if baseline_scores is not None and figure is not None:
@@ -348,12 +347,6 @@ def _as_json(value: object) -> Any:
 
 def _default_samples(posterior: Posterior) -> int:
     return inspect.signature(posterior.predict).parameters["samples"].default
-
-
-def _write_csv(path: Path, table: Mapping[str, np.ndarray]) -> None:
-    import pandas as pd
-
-    pd.DataFrame(table).to_csv(path, index=False)
 
 
 class CompileTime:

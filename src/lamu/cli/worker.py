@@ -13,8 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from lamu.cli.defaults import DEFAULT, budget, default_algorithm, default_folds, default_settings, model_for
-from lamu.cli.learning import Runs, candidates, learner_for
+from lamu.cli.learning import (
+    DEFAULT,
+    Runs,
+    budget,
+    candidates,
+    default_algorithm,
+    default_folds,
+    default_settings,
+    learner_for,
+    model_for,
+)
 from lamu.cli.predicting import estimates, predicted, score_rows
 from lamu.cli.printing import dump
 from lamu.cli.recipes import build, find, parse

@@ -138,7 +138,7 @@ class Product:
         return dict(zip(sorted(self.factors), jax.random.split(key, len(self.factors)), strict=True))
 
 
-def factor_of(belief: Any, name: str) -> Any:
+def factor_of(belief: object, name: str) -> Any:
     """Returns a factor of a product by its name; None where it has none, and for any other belief."""
     return belief.factors.get(name) if isinstance(belief, Product) else None
 

@@ -145,10 +145,6 @@ class Quantile(LearnedScale):
         """Returns the mean pinball loss about the quantile of the targets."""
         return jnp.mean(self._pinball(y - jnp.quantile(y, self.level, axis=0)[None]), axis=0)
 
-    def dispersion_information(self, params: Params) -> Params:
-        r"""Returns one for each log σ."""
-        return jax.tree.map(jnp.ones_like, params)
-
     def target_log_prob(self, params: Params, f: Array, y: Array) -> Array:
         scale = self.dispersion(params, f)
         return jnp.log(self._product(f)) - jnp.log(scale) - self._pinball((y - f) / scale)

@@ -19,7 +19,7 @@ from lamu.dtype_policy import lenient
 from lamu.families import Draws
 from lamu.mcmc.diagnostics import UnreliableChains, complaints
 from lamu.objective import Objective
-from lamu.objective.microbatching import num_chunks
+from lamu.objective.objective import num_chunks
 from lamu.posterior import Posterior
 from lamu.protocol import Choices, Info, Recipe, Runnable, Traits, recipes_of
 from lamu.record import record, static

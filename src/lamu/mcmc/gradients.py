@@ -16,7 +16,7 @@ from lamu.data.batch import Batch
 from lamu.objective import AllParameters, BatchLoss, Objective
 from lamu.objective.curvature.interface import row_losses
 from lamu.objective.curvature.reader import squares_and_gradient
-from lamu.objective.microbatching import num_chunks
+from lamu.objective.objective import num_chunks
 from lamu.record import record, static
 from lamu.sizes import number, require, require_whole_field
 from lamu.typing import Array, Number, Params, State

@@ -12,7 +12,7 @@ from lamu.data.batch import Batch
 from lamu.families.exponential import values_of
 from lamu.objective import Objective
 from lamu.predictives import PredictiveRule, Sampled
-from lamu.predictives.conjugate import ConjugateRule
+from lamu.predictives.gaussian import ConjugateRule
 from lamu.record import record
 from lamu.typing import Array, Belief, Numeric, Params, RandomKey, State, Statistics
 

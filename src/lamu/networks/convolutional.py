@@ -178,8 +178,6 @@ class ConvNet(Normalised):
     normalise: Normaliser | Any = None
     dropout: UnitNoise | Any = None
 
-    linear = False
-
     @property
     def head(self) -> str:
         """The path pattern of the last layer."""
@@ -307,8 +305,6 @@ class DeconvNet(Network):
     kernel: int = static(default=3)
     activation: str = static(default="relu")
 
-    linear = False
-
     @property
     def head(self) -> str:
         """The path pattern of the last layer."""
@@ -416,7 +412,6 @@ class UNet(Normalised):
     activation: str = static(default="silu")
     normalise: Normaliser | Any = FilterResponse()
 
-    linear = False
     head = "layers/0/*"
 
     def __post_init__(self) -> None:

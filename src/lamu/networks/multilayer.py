@@ -103,8 +103,6 @@ class MLP(Normalised):
     normalise: Normaliser | Any = None
     dropout: UnitNoise | Any = None
 
-    linear = False
-
     @property
     def head(self) -> str:
         """The path pattern of the last layer."""

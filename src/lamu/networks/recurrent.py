@@ -143,7 +143,6 @@ class RecurrentNetwork(Network):
     widths: tuple[int, ...] | Any  # the number of units of each layer
     readout: Readout | Any  # which steps reach the last layer: `LastStep()`, `EveryStep()` or `MeanOfSteps()`
     gates: int  # the number of gates of a cell, whose kernels are concatenated
-    linear = False
     head = "layers/0/*"
 
     def __post_init__(self) -> None:

@@ -24,7 +24,6 @@ class _Residual(Normalised):
     depth: int | Any
     outside: ClassVar[int]  # the number of layers with weights outside of the blocks
     activations_first: ClassVar[bool]  # whether a block normalises its inputs instead of its convolutions' outputs
-    linear = False
     head = "layers/0/*"
 
     def __post_init__(self) -> None:

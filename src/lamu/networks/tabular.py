@@ -320,7 +320,6 @@ class TableNetwork(Network):
     activation: str = static(default="relu")
     kernel: KernelFeatures | None = None
 
-    linear = False
     head = "head/*"
     codes = ...
 

@@ -75,7 +75,6 @@ class Transformer(Network):
     causal: bool = static(default=False)
     readout: Readout | Any = MeanOfSteps()
 
-    linear = False
     head = "layers/0/*"
 
     def __post_init__(self) -> None:

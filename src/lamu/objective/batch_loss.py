@@ -9,8 +9,14 @@ import jax
 
 from lamu import tree
 from lamu.data.batch import Batch, with_offset
-from lamu.objective.microbatching import num_chunks
-from lamu.objective.objective import AllParameters, NetworkParameters, NonGaussian, Objective, outputs_and_row_jacobian
+from lamu.objective.objective import (
+    AllParameters,
+    NetworkParameters,
+    NonGaussian,
+    Objective,
+    num_chunks,
+    outputs_and_row_jacobian,
+)
 from lamu.operators import Diagonal, Scalar
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey, State

@@ -7,7 +7,6 @@ a panel: `axes[0].figure.savefig(path)`. Matplotlib's global state is not used, 
 `lamu.plots.style.save_adaptive(axes.figure, "picture.svg")` writes a picture that suits light and dark pages.
 """
 
-from lamu.plots.images import analogies, image_rows, latent_map
 from lamu.plots.models import (
     evidence_curve,
     forest,
@@ -17,7 +16,7 @@ from lamu.plots.models import (
     validation_curve,
     weight_posteriors,
 )
-from lamu.plots.plane import decision_boundary, entropy_map, predictive_bands
+from lamu.plots.plane import analogies, decision_boundary, entropy_map, image_rows, latent_map, predictive_bands
 from lamu.plots.trust import coverage, energy, reliability, risk_coverage, trace, uncertainty_shift
 
 __all__ = [

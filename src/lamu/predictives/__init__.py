@@ -6,8 +6,13 @@ from lamu.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from lamu.predictives.approximate_classes import ClassProbabilities, LaplaceBridge, Probit
-    from lamu.predictives.conjugate import ConjugatePredictive, ConjugateRule
-    from lamu.predictives.gaussian import GaussianPredictive, StudentPredictive, StudentRule
+    from lamu.predictives.gaussian import (
+        ConjugatePredictive,
+        ConjugateRule,
+        GaussianPredictive,
+        StudentPredictive,
+        StudentRule,
+    )
     from lamu.predictives.input_mixture import InputMixture
     from lamu.predictives.interface import Predictive, Prepared
     from lamu.predictives.lazy import Deferred, PredictiveRule

@@ -20,7 +20,7 @@ from lamu.natural_rule import NaturalRule, NaturalState, Streamed
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import ClosedForm
-from lamu.predictives.conjugate import ConjugateRule
+from lamu.predictives.gaussian import ConjugateRule
 from lamu.priors.belief import tempered
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Constant
@@ -122,15 +122,7 @@ class ConjugateBayes(Runnable):
         scaled, evidence = self._scaled_to_data(state, objective, data)
         belief = Product({"network": scaled, "likelihood": Point({})})
         rule = ConjugateRule() if is_exponential(objective) else ClosedForm()
-        return Posterior(
-            objective.model,
-            belief,
-            state.network_state,
-            rule,
-            key,
-            evidence=evidence,
-            temperature=objective.temperature,
-        )
+        return Posterior.of(objective, belief, state.network_state, key, rule, evidence)
 
     def _scaled_to_data(self, state: ConjugateState, objective: Objective, data: Data) -> tuple[Belief, Numeric]:
         r"""Returns belief and evidence with the rows scaled to N, \(\lambda_0 + \tfrac Nn (\lambda - \lambda_0)\)."""

@@ -136,14 +136,8 @@ class ExtendedKalman(Runnable):
         if isinstance(share, Tracer) or float(share) != 1.0:
             prior = _prior(objective, {"network": state.start, "likelihood": {}})
             belief = with_row_share(belief, Gaussian(state.start, prior.precision), share)
-        return Posterior(
-            objective.model,
-            Product({"network": belief, "likelihood": Point({})}),
-            state.network_state,
-            Linearised(),
-            key,
-            temperature=objective.temperature,
-        )
+        joint = Product({"network": belief, "likelihood": Point({})})
+        return Posterior.of(objective, joint, state.network_state, key, Linearised())
 
 
 @full_products

@@ -7,7 +7,6 @@ from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 
 from lamu.batch_statistics import BatchStatistics, Recomputed
 from lamu.data.batch import Batch
@@ -324,11 +323,11 @@ class Swag(Wrapper):
     def posterior(self, key: RandomKey, state: SwagState, objective: Objective, data: Data, trace: Trace) -> Posterior:
         # Returns the Gaussian of the iterates, with batch statistics as chosen.
         count = state.seen.count
-        if not isinstance(count, Tracer) and count < 2:
-            raise ValueError(
-                f"swag collected {int(count)} iterates, and a covariance needs two; run longer, or begin earlier, for "
-                "instance swag(collect=LastPart(0.75))"
-            )
+        require(
+            count >= 2,
+            f"swag collected {count} iterates, and a covariance needs two; run longer, or begin earlier, for instance "
+            "swag(collect=LastPart(0.75))",
+        )
         return self.statistics.of(self.preview(key, state, objective), data)
 
     def _point(self, key: RandomKey, state: State, objective: Objective) -> Posterior:

@@ -31,8 +31,7 @@ from lamu.objective.curvature.reader.factors import factors, halved
 from lamu.objective.curvature.reader.gradient_matrix import gradient_matrix
 from lamu.objective.curvature.reader.layers import layers_by_name
 from lamu.objective.curvature.reader.linearised import LinearisedNetwork, linearise, squares_of_outputs
-from lamu.objective.microbatching import sum_over_row_chunks
-from lamu.objective.objective import NetworkParameters, Objective
+from lamu.objective.objective import NetworkParameters, Objective, sum_over_row_chunks
 from lamu.operators import AnyStructure, Diagonal, LowRank
 from lamu.operators.interface import is_operator
 from lamu.operators.kronecker import KroneckerBlocks, KroneckerFactored, by_factors

@@ -14,7 +14,7 @@ from lamu.data.batch import Batch
 from lamu.families import Gaussian
 from lamu.likelihoods import Likelihood
 from lamu.objective.batch_loss import BatchLoss, Gradient
-from lamu.objective.microbatching import in_chunks
+from lamu.objective.objective import in_chunks
 from lamu.operators import AnyStructure
 from lamu.record import record
 from lamu.typing import Array, Inputs, OperatorTree, Params, PyTree, RandomKey, State, Targets
