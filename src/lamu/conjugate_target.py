@@ -22,14 +22,7 @@ from lamu.families.interface import finite_draws
 from lamu.target import ConstrainedTarget, Target
 from lamu.typing import Array, Belief, Numeric, Params, PyTree, RandomKey, State, Statistics
 
-__all__ = [
-    "ConjugateTarget",
-    "MessageTarget",
-    "conjugate_target",
-    "independent_groups",
-    "message_target",
-    "updated",
-]
+__all__ = ["ConjugateTarget", "MessageTarget", "conjugate_target", "independent_groups", "message_target", "updated"]
 
 
 class ConjugateTarget(Target):

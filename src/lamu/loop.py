@@ -23,16 +23,7 @@ from lamu.posterior import Posterior
 from lamu.priors import ByPath, Discrete, Prior
 from lamu.protocol import Algorithm, Traits, require_algorithm, runnable
 from lamu.running.checkpoints import Checkpoints
-from lamu.running.compiled_steps import (
-    Keys,
-    OneDevice,
-    draw_of,
-    handle,
-    keys_of,
-    start,
-    start_to_keep,
-    whole_seed,
-)
+from lamu.running.compiled_steps import Keys, OneDevice, draw_of, handle, keys_of, start, start_to_keep, whole_seed
 from lamu.running.conclusion import (
     Conclusion,
     Diverged,

@@ -29,15 +29,7 @@ from lamu.record import record, static
 from lamu.rule import Rule, RuleState
 from lamu.sizes import whole_number
 from lamu.typing import Array, Data, Number, Numeric, Params, RandomKey, State, Trace
-from lamu.update_rules import (
-    BiasCorrected,
-    Clipped,
-    HeavyBall,
-    InverseSquareRoot,
-    MovingAverage,
-    NoMomentum,
-    RootOfSum,
-)
+from lamu.update_rules import BiasCorrected, Clipped, HeavyBall, InverseSquareRoot, MovingAverage, NoMomentum, RootOfSum
 
 __all__ = [
     "InvariantMap",

@@ -13,13 +13,7 @@ import numpy as np
 from lamu.likelihoods import PerPosition
 from lamu.model import Model
 from lamu.networks.interface import Network, outputs
-from lamu.networks.multilayer import (
-    ACTIVATIONS,
-    dense_layer,
-    floating,
-    initial_weights,
-    require_activation,
-)
+from lamu.networks.multilayer import ACTIVATIONS, dense_layer, floating, initial_weights, require_activation
 from lamu.record import record, static
 from lamu.sizes import sized, whole_number
 from lamu.typing import Array, DTypeLike, Params, RandomKey, State

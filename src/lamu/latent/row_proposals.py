@@ -28,14 +28,7 @@ from lamu.latent.locals import Delta
 from lamu.record import record
 from lamu.typing import Array, Belief, Data, Params, RandomKey, State
 
-__all__ = [
-    "UnitDivergences",
-    "can_propose",
-    "fitted_log_weights",
-    "row_joint",
-    "row_log_probs",
-    "unit_divergences",
-]
+__all__ = ["UnitDivergences", "can_propose", "fitted_log_weights", "row_joint", "row_log_probs", "unit_divergences"]
 
 
 def graph_of(posterior: Any) -> Graph:

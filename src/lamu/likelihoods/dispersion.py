@@ -16,14 +16,7 @@ from lamu.record import record
 from lamu.sizes import require_positive
 from lamu.typing import Array, DTypeLike, Number, Params, RandomKey, Targets
 
-__all__ = [
-    "Dispersed",
-    "DispersionPrior",
-    "FixedDispersion",
-    "GammaDispersion",
-    "GammaPowerLaw",
-    "LogNormalDispersion",
-]
+__all__ = ["Dispersed", "DispersionPrior", "FixedDispersion", "GammaDispersion", "GammaPowerLaw", "LogNormalDispersion"]
 
 
 class DispersionPrior(ABC):

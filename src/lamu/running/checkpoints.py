@@ -36,15 +36,7 @@ from lamu.running import sharding
 from lamu.running.sharding import Shards, is_sharded
 from lamu.typing import Document, State
 
-__all__ = [
-    "CheckpointError",
-    "Checkpoints",
-    "NotWritten",
-    "Unsaved",
-    "described",
-    "of_part",
-    "rows_described",
-]
+__all__ = ["CheckpointError", "Checkpoints", "NotWritten", "Unsaved", "described", "of_part", "rows_described"]
 
 
 _SHOWN, _DIGITS = 100, 8

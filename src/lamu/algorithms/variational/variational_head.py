@@ -27,14 +27,7 @@ from lamu.record import record, static
 from lamu.sizes import require
 from lamu.typing import Array, Data, Number, Numeric, Params, RandomKey, State, Trace
 
-__all__ = [
-    "DenseHead",
-    "DiagonalHead",
-    "HeadState",
-    "VariationalHead",
-    "expected_log_likelihood",
-    "variational_head",
-]
+__all__ = ["DenseHead", "DiagonalHead", "HeadState", "VariationalHead", "expected_log_likelihood", "variational_head"]
 
 
 @record

@@ -20,14 +20,7 @@ from lamu.dtype_policy import widened
 from lamu.objective.curvature.reader.flat_jaxpr import warn_of_rows
 from lamu.objective.curvature.reader.linearised import LinearisedNetwork, backward
 from lamu.objective.curvature.reader.parameter_uses import lookups, product_axes, windows
-from lamu.objective.curvature.reader.per_example_squares import (
-    SMALL,
-    Looked,
-    Outer,
-    RowForm,
-    Slabs,
-    Stacked,
-)
+from lamu.objective.curvature.reader.per_example_squares import SMALL, Looked, Outer, RowForm, Slabs, Stacked
 from lamu.operators.low_rank import iterated
 from lamu.typing import Array, Inputs, Params, PyTree
 
