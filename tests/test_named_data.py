@@ -88,7 +88,8 @@ def test_minibatches_validation_and_scores_take_rows_by_name(algorithm: Any) -> 
     few = {"value": jnp.asarray(VALUE[:5]), "censored": jnp.asarray(CENSORED[:5])}
     assert pred.log_prob(few).shape == (5,)
     assert np.isclose(lamu.scores.nll(pred, few), -np.mean(pred.log_prob(few)), rtol=1e-5)
-    assert np.isfinite(lamu.scores.rmse(pred, few))
+    with pytest.raises(ValueError, match="rmse needs known targets, and 3 of 5 are censored"):
+        lamu.scores.rmse(pred, few)
 
 
 def test_batches_stream_and_pad_by_name() -> None:

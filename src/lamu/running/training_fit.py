@@ -85,7 +85,7 @@ def _noise_is_of_a_point(fit: Fit, size: int) -> bool:
 def _constant_loss(y: np.ndarray, weight: np.ndarray, model: Model) -> float | None:
     """Returns the mean negative log density of the shares of classes, or of a normal law of numbers; else None."""
     if model.has_classes:
-        share = np.bincount(y.astype(int), weight) / weight.sum()
+        share = np.bincount(model.support.numbers(y).astype(int), weight) / weight.sum()
         return float(-np.sum(share * np.log(np.where(share > 0, share, 1.0)))) or None
     if not model.support.affine:
         return None
