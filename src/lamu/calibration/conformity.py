@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lamu import memory
+from lamu.data.wording import quoted
 from lamu.scores.proper_scores import target
 from lamu.supports import Real, Support
 from lamu.typing import Inputs, Prediction, Targets
@@ -77,9 +78,7 @@ class Conformal:
             TypeError: for classes, which have sets.
             ValueError: for a level that needs more calibration rows.
         """
-        if pred.support.has_classes:
-            raise TypeError("classes have no interval; use prediction_set(pred, level)")
-        self._require(pred)
+        self._require(pred, False, "classes have no interval; use prediction_set(pred, level)")
         mean, room = np.asarray(pred.mean, float), self.reach(level) * np.asarray(pred.std, float)
         return mean - room, mean + room
 
@@ -96,12 +95,17 @@ class Conformal:
             TypeError: for a regression, which has intervals.
             ValueError: for a level that needs more calibration rows.
         """
-        if not pred.support.has_classes:
-            raise TypeError("a regression has no classes; use interval(pred, level)")
-        self._require(pred)
+        self._require(pred, True, "a regression has no classes; use interval(pred, level)")
         return 1 - _probabilities(pred) <= self.reach(level)[..., None]
 
-    def _require(self, pred: Prediction) -> None:
+    def _require(self, pred: Prediction, classes: bool, remedy: str) -> None:
+        if not hasattr(pred, "support"):
+            raise TypeError(
+                f"pred={quoted(pred)} is not a prediction; give that of the rows, posterior.predict(x), and the level "
+                "after it"
+            )
+        if pred.support.has_classes is not classes:
+            raise TypeError(remedy)
         if pred.support != self.support:
             raise ValueError(
                 f"calibrated on predictions of {self.support.values}, and this one is of {pred.support.values}"
