@@ -267,3 +267,13 @@ def test_a_face_with_a_generator_is_saved_without_it(tmp_path) -> None:
 def test_a_number_that_must_be_one_at_least_is_named(kind: Any, setting: str) -> None:
     with pytest.raises(ValueError, match=f"{setting} == 0, must be >= 1"):
         kind(**{setting: 0}).fit(np.ones((4, 2)))
+
+
+def test_equal_columns_of_float32_are_fitted_as_those_of_float64() -> None:
+    random = np.random.default_rng(0)
+    x = random.normal(size=(200, 2)) @ random.normal(size=(2, 4)) + 0.3 * random.normal(size=(200, 4))
+    x = np.column_stack([x, x[:, 1]])
+    single, double = (FactorAnalysis(2, max_iter=60, random_state=0).fit(x.astype(kind)) for kind in ("f4", "f8"))
+    np.testing.assert_allclose(single.noise_variance_, double.noise_variance_, rtol=1e-3)
+    np.testing.assert_allclose(single.score_samples(x), double.score_samples(x), atol=1e-2)
+    assert np.isfinite(single.transform(x.astype("f4"))).all()
