@@ -77,7 +77,7 @@ def _vmp() -> Check:
     graph = iris_mixture(0.7, NormalWishart(jnp.zeros(D), 0.5, 6.0, 2.0 * jnp.eye(D)))
     start = jax.tree.map(lambda leaf: leaf[None], after(3))
     number = jnp.zeros(1)
-    state = VmpState(start, number, number, number, number > 0)
+    state = VmpState(start, number, number, number, number > 0, least=number, idle=jnp.zeros(1, int))
     batch = graph.read({"y": x}).full()
     state, _ = jax.jit(vmp().step)(jax.random.key(0), state, batch, Objective(graph, len(x)))
     deviation = _graph_distance(jax.tree.map(lambda leaf: leaf[0], state.beliefs), after(4))

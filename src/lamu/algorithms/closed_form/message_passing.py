@@ -128,6 +128,8 @@ class VmpState:
     settled: Array  # whether the bound has stopped rising
     rows: PyTree = None  # summary rows that replace all rows, if the graph has them; else None
     dispersions: Params = None  # learned dispersions of likelihoods, a point; None if there are none
+    least: Any = None  # the smallest residual so far, less a hundredth
+    idle: Any = None  # the number of sweeps since
 
 
 @record
@@ -150,7 +152,15 @@ class Vmp(CoordinateAscent):
         first = graph.first_dispersions(batch)
         copies = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.restarts, *jnp.shape(leaf))), first)
         return VmpState(
-            beliefs, lowest, -lowest, -lowest, jnp.zeros(self.restarts, bool), graph.fewer_rows(batch), copies
+            beliefs,
+            lowest,
+            -lowest,
+            -lowest,
+            jnp.zeros(self.restarts, bool),
+            graph.fewer_rows(batch),
+            copies,
+            -lowest,
+            jnp.zeros(self.restarts, jnp.int32),
         )
 
     def step(self, key: RandomKey, state: VmpState, batch: Batch, objective: Objective) -> tuple[VmpState, Info]:
@@ -184,12 +194,17 @@ class Vmp(CoordinateAscent):
             value = bound(objective, beliefs, batch, dispersions).astype(value.dtype)
         dispersions = self._dispersions(objective, statistics, batch, dispersions)
         # In single precision the bound is constant to rounding long before the beliefs are, so that their steps count
-        # too: until the beliefs are near the fixed point, or their steps stop shrinking at rounding.
+        # too: until the beliefs are near the fixed point, or their steps stop shrinking at rounding. One step that is
+        # no shorter is no sign of that: of Gamma-Poisson factors it ended ascents many nats below.
         residual = jnp.sqrt(squared)
         near = _distance(residual, state.residual) <= _NEAR * tree.dimension(beliefs) ** 0.5
         still = jnp.abs(value - state.bound) <= self.smallest_rise(value, batch)
-        settled = still & (near | (residual >= state.residual))
-        return VmpState(beliefs, value, residual, state.residual, settled, dispersions=dispersions)
+        shrinks = residual <= state.least
+        least, idle = jnp.where(shrinks, 0.99 * residual, state.least), jnp.where(shrinks, 0, state.idle + 1)
+        settled = still & (near | (idle >= _IDLE))
+        return VmpState(
+            beliefs, value, residual, state.residual, settled, dispersions=dispersions, least=least, idle=idle
+        )
 
     def _dispersions(self, objective: Objective, statistics: Statistics, batch: Batch, dispersions: Params) -> Params:
         """Returns the dispersions after a step; none if every message is exact."""
@@ -243,6 +258,7 @@ def _step(old: Belief, new: Belief, mu_old: Statistics, mu_new: Statistics) -> A
     return jnp.maximum(sum(jnp.sum(a * m) for a, m in zip(jax.tree.leaves(step), moved, strict=True)), 0.0)
 
 
+_IDLE = 200  # sweeps in which no step is shorter
 _NEAR = 0.1  # of a posterior standard deviation, root mean square; not tuned
 
 
