@@ -46,6 +46,7 @@ CHECKS = (
     "check_sample_weight_equivalence_on_dense_data",
     "check_estimators_empty_data_messages",
     "check_estimators_pickle",
+    "check_dtype_object",
     "check_classifiers_one_label",
     "check_classifiers_classes",
     "check_methods_sample_order_invariance",
@@ -339,7 +340,6 @@ def test_words_and_dates_are_told_with_their_column(kind):
 @pytest.mark.parametrize(
     ("X", "y", "message"),
     [
-        ({"a": [[1, 2]] * 6}, range(6), "the column 'a' holds lists such as .1, 2.; give a column for each number"),
         ({"a": 1j * np.ones(6)}, range(6), "the column 'a' holds complex numbers"),
         ({"a": np.arange(6.0)}, ["1.5", "none"] * 3, "y holds the word 'none', which is not a number"),
         (
@@ -354,6 +354,15 @@ def test_tables_that_cannot_be_read_are_told_in_words(X: dict, y: Any, message: 
     """They were errors of NumPy and scikit-learn that name no column: of a sequence, of no array, of a scale [inf]."""
     with pytest.raises(ValueError, match=message):
         BayesianRegressor(network=lamu.networks.Linear()).fit(pd.DataFrame(X, index=range(6)), list(y))
+
+
+@pytest.mark.parametrize("value", [[1, 2], {"foo": 1}])
+def test_columns_of_lists_are_told_in_the_words_that_scikit_learn_checks(value: Any) -> None:
+    X = pd.DataFrame({"a": [value] * 6})
+    message = "the column 'a' holds .* such as .*, where each argument must be a string or a number; give a column"
+    for kind in (BayesianRegressor, BayesianClassifier):
+        with pytest.raises(TypeError, match=message):
+            linear(kind).fit(X, [0, 1] * 3)
 
 
 def test_classes_of_two_types_or_with_spaces_are_told() -> None:

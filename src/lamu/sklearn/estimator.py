@@ -136,7 +136,7 @@ def _in_columns(codes: np.ndarray, x: np.ndarray, blocks: Sequence[Sequence[int]
 
 
 def refuse_words(X: Inputs) -> None:
-    """Raises a ValueError for columns of words, dates or codes, which are not numeric."""
+    """Raises a ValueError for columns of words, dates or codes, and a TypeError for those of lists."""
     if hasattr(X, "items"):  # of pandas, whatever its names are
         # Nullable columns of numbers, which hold <NA> as an array, are read by scikit-learn.
         kind = lambda column: getattr(getattr(column, "dtype", None), "kind", "O")
@@ -157,8 +157,9 @@ def refuse_words(X: Inputs) -> None:
         if column.dtype.kind not in "OU":
             continue
         if lists := [value for value in column.ravel() if isinstance(value, list | tuple | dict | set | np.ndarray)]:
-            raise ValueError(
-                f"{what} holds {type(lists[0]).__name__}s such as {lists[0]}; give a column for each number"
+            raise TypeError(  # in the words that `check_estimator` expects
+                f"{what} holds {type(lists[0]).__name__}s such as {lists[0]}, where each argument must be a string or a "
+                "number; give a column for each number"
             )
         if dates := [value for value in column.ravel() if hasattr(value, "year")]:
             raise ValueError(f"{what} holds dates such as {dates[0]}, which are not numbers; give days since the first")
