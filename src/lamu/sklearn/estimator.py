@@ -158,8 +158,8 @@ def refuse_words(X: Inputs) -> None:
             continue
         if lists := [value for value in column.ravel() if isinstance(value, list | tuple | dict | set | np.ndarray)]:
             raise TypeError(  # in the words that `check_estimator` expects
-                f"{what} holds {type(lists[0]).__name__}s such as {lists[0]}, where each argument must be a string or a "
-                "number; give a column for each number"
+                f"{what} holds {type(lists[0]).__name__}s such as {lists[0]}, where each argument must be a string or "
+                "a number; give a column for each number"
             )
         if dates := [value for value in column.ravel() if hasattr(value, "year")]:
             raise ValueError(f"{what} holds dates such as {dates[0]}, which are not numbers; give days since the first")
