@@ -20,7 +20,7 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (102_934, 74_000),
+    "lines": (102_936, 74_000),
     "files": (356, 330),
     "lines of code": (50_874, 36_000),
     "lines of code, core": (33_927, 25_000),
