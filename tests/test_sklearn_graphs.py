@@ -277,3 +277,6 @@ def test_equal_columns_of_float32_are_fitted_as_those_of_float64() -> None:
     np.testing.assert_allclose(single.noise_variance_, double.noise_variance_, rtol=1e-3)
     np.testing.assert_allclose(single.score_samples(x), double.score_samples(x), atol=1e-2)
     assert np.isfinite(single.transform(x.astype("f4"))).all()
+    rows = ((x - x.mean(axis=0)) / x.std(axis=0)).astype("f4")
+    with jax.enable_x64(False), pytest.raises(lamu.Diverged, match="leave out columns that others determine, such as"):
+        lamu.fit(lamu.graphs.models.FactorAnalysis(2, 5), {"y": rows}, lamu.algorithms.vmp(), progress=False)

@@ -108,8 +108,9 @@ class CoordinateAscent(Runnable):
         wider = "" if dtype == "float64" else ', or call jax.config.update("jax_enable_x64", True) first'
         return (
             f"a sweep has no learning rate: {dtype} lost a difference of large numbers, or the density is unbounded; "
-            "centre and scale the data, or give states that the data do not tell apart, such as the terms of a sum of "
-            f"random walks, a first_precision near that of their steps{wider}"
+            "centre and scale the data, leave out columns that others determine, such as one of two equal, or give "
+            "states that the data do not tell apart, such as the terms of a sum of random walks, a first_precision "
+            f"near that of their steps{wider}"
         )
 
     def smallest_rise(self, value: Array, batch: Batch) -> Array:
