@@ -66,7 +66,8 @@ def test_noise_of_batches_without_friction_heats_a_chain_at_a_constant_rate() ->
     h, noise, error = 1.0 + 0.25 / 40, np.var(LEVELS) / size, 5 * np.sqrt(2 / copies)
     lengths: dict[str, Any] = {"chains": 1, "warmup": 0, "draws": 1, "thinning": 1}
     sampler, looks = sghmc(step_size, friction=friction, **lengths), np.array([60, 125, 250, 500])
-    heated = spreads(replace(sampler, momentum=Friction(jnp.asarray(0.0))), size, looks, copies)
+    frictionless = replace(sampler, momentum=jax.tree.map(jnp.zeros_like, Friction(friction)))  # refused when called
+    heated = spreads(frictionless, size, looks, copies)
     omega = np.arccos(1 - step_size * h / 2)
     swings = np.cumsum(np.sin(omega * np.arange(1, looks[-1] + 1)) ** 2)[looks - 1] / np.sin(omega) ** 2
     np.testing.assert_allclose(heated, step_size**2 * noise * swings, rtol=error)

@@ -21,7 +21,7 @@ import lamu
 
 SOURCE = f"{Path(lamu.__file__).parent}/"
 MOST_FILES, MOST_RETURNS = 68, 24  # the goals are 45 and 12
-MOST_FILES_OF_A_FIT = 55  # the goal is 45
+MOST_FILES_OF_A_FIT = 56  # the goal is 45
 
 
 def returns(rooms: Iterable[str]) -> int:

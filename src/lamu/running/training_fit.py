@@ -19,6 +19,7 @@ from lamu.running.validation import row_losses
 __all__ = ["warn_training_fit"]
 
 _FEWEST, _MOST = 20, 1024  # training rows that can decide, and that do
+_SHORT = 50  # steps, of fewer than which `Unconverged` tells to take more
 _HARDLY = 0.05  # of a constant's deviance, below which hardly anything was learned
 _NEARLY = 0.95  # of the variance, above which a noise learned from the same rows is a small rest of it
 
@@ -45,7 +46,7 @@ def warn_training_fit(fit: Fit, rows: Arrays | Stream, example: Batch, size: int
         return
     explained = lambda loss: 1 - loss / constant if model.has_classes else 1 - np.exp(2 * (loss - constant))
     # The losses of the last steps, which are those of single draws, tell at no cost that most networks have learned.
-    may_underfit = not is_certain(fit.posterior.belief) and not model.identified
+    may_underfit = len(losses) >= _SHORT and not is_certain(fit.posterior.belief) and not model.identified
     may_underfit = may_underfit and explained(np.mean(losses[-max(1, len(losses) // 10) :])) < _HARDLY
     may_overfit = not (validated or model.has_classes) and _noise_is_of_a_point(fit, size)
     if not (may_underfit or may_overfit):
