@@ -214,9 +214,14 @@ def _responses(objective: Objective, own: Any, batch: Batch) -> tuple[Array, Arr
         moments = {name: target.kinds[name].under(part.belief()) for name, part in restored(natural).items()}
         return ravel_pytree(moments)[0]
 
-    slopes, pull = jax.vjp(natural, mu)  # one row of the Hessian after the other, in the memory of one
-    H = jax.lax.map(lambda basis: pull(basis)[0], jnp.eye(mu.size, dtype=mu.dtype))
-    return H, jax.jacrev(mean)(slopes)
+    # One row after the other, in the memory of one. Triangular solves of many rows at once can wait for each other
+    # without end, on two cores.
+    def jacobian(function: Any, at: Array) -> tuple[Array, Array]:
+        value, pull = jax.vjp(function, at)
+        return value, jax.lax.map(lambda basis: pull(basis)[0], jnp.eye(mu.size, dtype=mu.dtype))
+
+    slopes, H = jacobian(natural, mu)
+    return H, jacobian(mean, slopes)[1]
 
 
 @jax.jit
