@@ -204,7 +204,7 @@ class Posterior:
             return
         z = ((first - shift) / scale).ravel()
         with np.errstate(over="ignore"):
-            distance = math.sqrt(float(z @ z) / z.size)
+            distance = math.sqrt(float(z @ z) / max(z.size, 1))  # there may be no columns
         if distance > _OTHER_UNITS:
             pixels = ", for instance pixels / 255" if first.ndim > 2 else ""
             warnings.warn(
