@@ -365,6 +365,24 @@ def test_columns_of_lists_are_told_in_the_words_that_scikit_learn_checks(value: 
             linear(kind).fit(X, [0, 1] * 3)
 
 
+def test_rows_are_read_by_what_scikit_learn_reads_alone() -> None:
+    """As its checks do: no function of NumPy but the conversion is called on other libraries' arrays."""
+
+    class Foreign:
+        def __init__(self, rows: np.ndarray) -> None:
+            self.rows = rows
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+            return self.rows if dtype is None else self.rows.astype(dtype)
+
+        def __array_function__(self, function: Any, *_: Any) -> Any:
+            raise TypeError(f"{function.__name__} is not for this array")
+
+    x, y = np.arange(12.0).reshape(6, 2) ** 1.5, np.arange(6.0)
+    model = linear(BayesianRegressor)
+    np.testing.assert_array_equal(model.fit(Foreign(x), y).predict(x), model.fit(x, y).predict(x))
+
+
 def test_classes_of_two_types_or_with_spaces_are_told() -> None:
     x = pd.DataFrame({"a": np.arange(6.0)})
     with pytest.raises(ValueError, match="y holds classes of the types int and str; give one type"):

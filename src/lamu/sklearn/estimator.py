@@ -301,10 +301,9 @@ class PosteriorEstimator(BaseEstimator):
             if np.ma.isMaskedArray(values):
                 refuse_unread(name, values)
         refuse_words(X)
-        if np.shape(X)[1:] == (0,):
-            raise ValueError(
-                f"X has 0 feature(s) (shape={np.shape(X)}) while a minimum of 1 is required; give a column"
-            )
+        shape = getattr(X, "shape", ())  # not by NumPy, which reads what is none of its arrays
+        if shape[1:] == (0,):
+            raise ValueError(f"X has 0 feature(s) (shape={shape}) while a minimum of 1 is required; give a column")
         finite = "allow-nan" if self._allows_nan else True
         return validate_data(self, X, *y, dtype=_PRECISIONS, reset=reset, ensure_all_finite=finite, **options)
 
