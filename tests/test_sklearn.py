@@ -68,6 +68,7 @@ def test_a_linear_classifier_passes_what_tells_mistakes_apart():
 
 
 @pytest.mark.stress
+@pytest.mark.filterwarnings("ignore:the prior's scale:UserWarning")  # of rows of a single class, which one check fits
 @pytest.mark.parametrize("kind", [BayesianRegressor, BayesianClassifier])
 def test_a_linear_model_passes_every_check_of_scikit_learn(kind):
     check_estimator(linear(kind), on_skip=None)  # the checks of other array libraries are skipped
