@@ -102,7 +102,7 @@ def test_the_plot_of_a_prior_shows_its_draws_and_the_band_of_targets() -> None:
     assert all(line.get_ydata().min() > 0.97 for line in axes.lines)
     with pytest.raises(ValueError, match=r"no column 2"):
         prior_functions(jax.random.key(0), model, grid, column=2)
-    with pytest.raises(ValueError, match="samples=0 are not functions"):
+    with pytest.raises(ValueError, match="samples=0 is not possible; give a whole number"):
         prior_functions(jax.random.key(0), model, grid, samples=0)
 
 
