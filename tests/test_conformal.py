@@ -80,7 +80,7 @@ def test_what_cannot_be_promised_is_one_sentence() -> None:
     with pytest.raises(ValueError, match=r"1\.2 is not a probability"):
         few.reach(1.2)
     with pytest.raises(TypeError, match=r"^pred=0\.9 is not a prediction; give .*predict\(x\), and the level"):
-        few.interval(0.9)  # type: ignore[arg-type]
+        few.interval(0.9)  # type: ignore[arg-type]  # the mistake that is told
     with pytest.raises(TypeError, match="prediction_set"):
         few.interval(classes(np.ones((1, 2)) / 2))
     with pytest.raises(TypeError, match="interval"):

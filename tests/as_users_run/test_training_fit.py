@@ -85,3 +85,16 @@ def test_a_stream_is_judged_by_its_first_batch() -> None:
             warnings.simplefilter("always")
             lamu.fit(model, stream, lamu.algorithms.ivon(), steps=200, data_size=120, temperature=temperature)
         assert any("120 rows do not outweigh" in str(each.message) for each in said) == told_so
+
+
+def test_rows_without_weight_do_not_judge() -> None:
+    """Of 3,000 rows every third is looked at, and all of these may count for nothing."""
+    x = np.tile(X, (25, 1))
+    weight = np.zeros(3000)
+    weight[1] = 1.0
+    model = lamu.Model(WIDE, lamu.likelihoods.Gaussian())
+    data = {"x": x, "y": x[:, 0], "weight": weight}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        lamu.fit(model, data, lamu.algorithms.ivon(), steps=60)
+    assert not [each for each in said if issubclass(each.category, CATEGORIES)]

@@ -37,11 +37,14 @@ def warn_training_fit(fit: Fit, rows: Arrays | Stream, example: Batch, size: int
         if isinstance(rows, Arrays)
         else Arrays(example.x, example.y, example.weight * example.mask, example.offset)
     )
-    if known.offset is not None or np.ndim(known.y) != 1 or known.count < _FEWEST:
+    if known.offset is not None or np.ndim(known.y) != 1:
         return
-    few = known.take(np.linspace(0, known.count - 1, min(known.count, _MOST)).astype(int))
-    weight = np.asarray(few.weight, float)
-    constant = _constant_loss(np.asarray(few.y), weight, model)
+    # By NumPy, since most fits end here and need no program for it.
+    chosen = np.linspace(0, known.count - 1, min(known.count, _MOST)).astype(int)
+    weight = np.asarray(known.weight, float)[chosen]
+    if np.sum(weight > 0) < _FEWEST:
+        return
+    constant = _constant_loss(np.asarray(known.y)[chosen], weight, model)
     if constant is None:
         return
     explained = lambda loss: 1 - loss / constant if model.has_classes else 1 - np.exp(2 * (loss - constant))
@@ -51,7 +54,7 @@ def warn_training_fit(fit: Fit, rows: Arrays | Stream, example: Batch, size: int
     may_overfit = not (validated or model.has_classes) and _noise_is_of_a_point(fit, size)
     if not (may_underfit or may_overfit):
         return
-    loss = float(np.average(row_losses(fit.posterior, few), weights=weight))
+    loss = float(np.average(row_losses(fit.posterior, known.take(chosen)), weights=weight))
     share = explained(loss)
     if may_underfit and share < _HARDLY:
         colder = "let lamu.fit_temperature(model, data, algorithm) choose its temperature, or take deep_ensemble(...)"
