@@ -146,6 +146,24 @@ def test_the_scores_wait_for_no_sampler() -> None:
     subprocess.run([sys.executable, "-c", script], timeout=60, check=True)
 
 
+def test_a_first_fit_imports_no_package_that_it_does_not_use() -> None:
+    """NumPyro's transforms are for variables in real coordinates, SciPy's optimiser for learned dispersions."""
+    script = (
+        "import sys, jax.numpy as jnp, lamu\nfrom lamu import graphs\nfrom lamu.families import Gamma\n"
+        "def level(m):\n"
+        "    noise = m.sample('noise', Gamma(1.0, 1.0))\n"
+        "    with m.rows():\n"
+        "        m.sample('y', graphs.Normal(0.0, precision=noise))\n"
+        "lamu.fit(lamu.Graph(level), {'y': jnp.array([2.0, 3.0])}, lamu.algorithms.vmp(), progress=False)\n"
+        "network = lamu.networks.Trained(lambda w, x: x @ w['w'], {'w': jnp.eye(2)})\n"
+        "model = lamu.Model(network, lamu.likelihoods.Categorical(2))\n"
+        "lamu.fit(model, (jnp.eye(2), jnp.arange(2)), lamu.algorithms.laplace(), epochs=0, progress=False)\n"
+        "print([name for name in ('numpyro', 'scipy.optimize', 'sklearn', 'pandas') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], timeout=120, check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_the_door_knows_what_it_lists() -> None:
     assert sorted(lamu.__all__) == lamu.__all__
     assert set(lamu.__all__) <= set(dir(lamu))

@@ -90,7 +90,7 @@ def test_the_divergence_of_a_gaussian_is_that_by_which_it_is_off(kind, rows, tem
 
 
 @pytest.mark.parametrize("angle", [0.2, 1.2])
-def test_the_share_of_independent_beliefs_is_exact_where_the_posterior_is_gaussian(angle):
+def test_the_share_of_independent_beliefs_is_exact_where_the_posterior_is_gaussian(angle, caplog):
     """Their deviations are those given the other; linear response finds the whole covariance of a Gaussian."""
     rng = np.random.default_rng(0)
     first, other = rng.normal(size=(2, 60))
@@ -104,10 +104,12 @@ def test_the_share_of_independent_beliefs_is_exact_where_the_posterior_is_gaussi
 
     S = np.eye(2) + x.T @ x
     exact = float(np.min((np.diag(S) * np.diag(np.linalg.inv(S))) ** -0.5))
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as said, jax.log_compiles():
         warnings.simplefilter("always")
         fit = lamu.fit(lamu.Graph(program), {"first": x[:, 0], "second": x[:, 1], "y": y}, lamu.algorithms.vmp())
     assert fit.convergence.share == pytest.approx(exact, rel=1e-3)
+    # The moments are in the program of the response: one operation after the other they were up to eighty programs.
+    assert sum("XLA compilation of jit(" in record.getMessage() for record in caplog.records) <= 15
     assert fit.convergence.at_fixed_point
     assert fit.convergence.misshapen == ("'a', 'b'" if exact < 0.87 else "")
     assert [str(each.message).startswith("the belief has converged and is not") for each in said] == [True] * (

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import lamu
-from lamu.folds import centred, folds_of
+from lamu.data.arrays import Arrays
+from lamu.folds import centred, constant_of, folds_of
 from lamu.priors import LearnedNormal, Normal
 
 rng = np.random.default_rng(0)
@@ -131,6 +132,16 @@ def test_linear_members_of_high_counts_are_near_maximum_likelihood() -> None:
     model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Poisson()).standardised(X, y)
     found = lamu.fit_folds(model, (X, y), folds=2, epochs=300)
     np.testing.assert_allclose(found.posterior.predict(X).mean, 1000 * np.exp(0.3 * X[:, 0]), rtol=0.1)
+
+
+def test_the_best_constant_is_searched_by_two_programs(caplog: pytest.LogCaptureFixture) -> None:
+    """The place where the search begins was fourteen programs of one operation each."""
+    batch = Arrays.of((X, np.arange(30))).example(30)
+    with jax.log_compiles():
+        intercept, _ = constant_of(lamu.likelihoods.Poisson(), batch)
+    assert intercept == pytest.approx(np.log(14.5), rel=1e-2)
+    compiled = [record.getMessage() for record in caplog.records if "XLA compilation of jit(" in record.getMessage()]
+    assert len([message for message in compiled if "<lambda>" not in message]) <= 2
 
 
 @pytest.mark.stress

@@ -90,7 +90,7 @@ def test_a_precision_that_cannot_fit_is_refused_before_anything_runs(caplog: pyt
     large = {"network": {"layers": [{"kernel": np.zeros((90, 90))}, {"kernel": np.zeros(40)}]}}
     with caplog.at_level(logging.INFO, "lamu"):
         lamu.fit(model, (x, y), last, epochs=1, max_memory="200kB")
-        lamu.algorithms.laplace(weights=lamu.algorithms.HeadWeights()).check_memory(Objective(model, 60), large)
+        lamu.algorithms.laplace(weights=lamu.algorithms.HeadWeights()).check_memory(Objective(model, 60), lambda: large)
     assert "The precision of 41 weights, Dense, takes about 40.3 kB; 200.0 kB may be used." in caplog.text
     assert "The precision of 40 weights, Dense," in caplog.text
 

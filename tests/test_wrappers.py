@@ -45,7 +45,7 @@ OBJECTIVE, BATCH = Objective(MODEL, 40.0), Batch.of(X, Y)
 class Noted(Wrapper):
     """An optimiser that says so when it is asked."""
 
-    def check_memory(self, objective: Any, params: Any) -> None:
+    def check_memory(self, objective: Any, shapes: Any) -> None:
         raise ValueError(f"foreseen at N = {objective.data_size:g}")
 
     def explain_divergence(self, state: Any) -> str | None:
@@ -80,7 +80,7 @@ def test_a_wrapper_forwards_what_the_loop_asks(name: str) -> None:
     assert isinstance(algorithm, Wrapper)
     shapes = jax.eval_shape(MODEL.init, jax.random.key(0), BATCH)[0]
     with pytest.raises(ValueError, match="foreseen at N = 40"):
-        algorithm.check_memory(OBJECTIVE, shapes)
+        algorithm.check_memory(OBJECTIVE, lambda: shapes)
     state = algorithm.init(jax.random.key(0), OBJECTIVE, BATCH)
     assert algorithm.explain_divergence(state) == "complained of"
     if name != "online_laplace":  # which previews under the prior so far, by the point of what it wraps
@@ -109,7 +109,7 @@ def test_a_class_that_declares_no_more_than_it_must_has_the_defaults() -> None:
     whole = runnable(Plain())
     assert whole.explain_divergence(None) is None
     assert whole.preview(jax.random.key(0), 1, OBJECTIVE).evidence == 1
-    whole.check_memory(OBJECTIVE, {})
+    whole.check_memory(OBJECTIVE, dict)
     assert runnable(whole) is whole
 
 

@@ -374,9 +374,7 @@ def constant_of(likelihood: Likelihood, batch: Batch) -> tuple[np.ndarray, Param
     from scipy.optimize import minimize
 
     zeros = np.zeros(likelihood.outputs(batch.y), batch.mask.dtype)
-    values = jnp.asarray(value_of(batch.y)).astype(zeros.dtype)
-    start = likelihood.output_start(batch.total(values) / batch.total(jnp.ones_like(values)), jnp.asarray(zeros))
-    unit = likelihood.output_units(start)
+    start, unit = _place(likelihood, batch, zeros)
     like = zeros, jax.tree.map(np.asarray, likelihood.init(batch.y))
     leaves, structure = jax.tree.flatten(like)
     first = np.concatenate([leaf.ravel() for leaf in leaves])
@@ -389,7 +387,15 @@ def constant_of(likelihood: Likelihood, batch: Batch) -> tuple[np.ndarray, Param
     flat = optimum.x if np.isfinite(optimum.x).all() else first
     parts = np.split(flat.astype(first.dtype), np.cumsum([leaf.size for leaf in leaves])[:-1])
     found = structure.unflatten([part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)])
-    return np.asarray(start + unit * found[0]), found[1]
+    return np.asarray(start) + np.asarray(unit) * found[0], found[1]
+
+
+@compiled_once()
+def _place(likelihood: Likelihood, batch: Batch, zeros: Array) -> tuple[Array, Array]:
+    """Returns the outputs from which the constant ones are searched, and their units."""
+    values = jnp.asarray(value_of(batch.y)).astype(zeros.dtype)
+    start = likelihood.output_start(batch.total(values) / batch.total(jnp.ones_like(values)), zeros)
+    return start, likelihood.output_units(start)
 
 
 @compiled_lightly()

@@ -216,14 +216,14 @@ class Runnable(Algorithm):
         """
         return self.posterior(key, state, objective, None, None)
 
-    def check_memory(self, objective: Objective, params: Params) -> None:
+    def check_memory(self, objective: Objective, shapes: Callable[[], Params]) -> None:
         """Raises a ValueError, before the first step, if the work after the steps would not fit into memory.
 
         Args:
             objective: the loss.
-            params: the shapes of the parameters.
+            shapes: a function that returns the shapes of the parameters.
         """
-        del objective, params
+        del objective, shapes
 
     def explain_divergence(self, state: State) -> str | None:
         """Returns a reason for a loss that is not finite, in one sentence with the remedy; None where unknown.
@@ -293,8 +293,8 @@ class Wrapper(Adapted):
     def preview(self, key: RandomKey, state: State, objective: Objective) -> Posterior:
         return runnable(self.base).preview(key, self.inner(state), objective)
 
-    def check_memory(self, objective: Objective, params: Params) -> None:
-        runnable(self.base).check_memory(objective, params)
+    def check_memory(self, objective: Objective, shapes: Callable[[], Params]) -> None:
+        runnable(self.base).check_memory(objective, shapes)
 
     def explain_divergence(self, state: State) -> str | None:
         """Returns the explanation of the wrapped algorithm."""

@@ -156,12 +156,12 @@ def _by_linear_response(posterior: Posterior, objective: Objective, rows: Arrays
         beliefs = beliefs.factors.get("conjugate")  # of a program's sites
     if not isinstance(beliefs, Product) or set(model.kinds) != set(beliefs.factors):
         return convergence
-    own = model.moments(beliefs.factors)
+    own = jax.eval_shape(model.moments, beliefs.factors)
     size = tree.dimension(own)
     cost = rows.count * size * (_OF_CATEGORIES * model.longest_series if model.has_categories(rows.example(1)) else 1)
     if size > _MOST_STATISTICS or cost > max(_MOST_ROWS, work):
         return convergence
-    H, V = (np.asarray(part, float) for part in _responses(objective, own, rows.full()))
+    H, V = (np.asarray(part, float) for part in _responses(objective, beliefs.factors, rows.full()))
     free = np.flatnonzero(np.diag(V) > 0)  # all but the probability of a single category
     H, V, deviations = H[np.ix_(free, free)], V[np.ix_(free, free)], np.sqrt(np.diag(V)[free])
     # In units of the deviations: statistics of one variable may differ by many orders of magnitude.
@@ -200,10 +200,10 @@ def _have_deviations(model: MessageTarget, rows: Arrays) -> bool:
 
 
 @compiled_lightly()
-def _responses(objective: Objective, own: Any, batch: Batch) -> tuple[Array, Array]:
+def _responses(objective: Objective, beliefs: dict[str, Belief], batch: Batch) -> tuple[Array, Array]:
     # Returns the Hessian of the expected log joint in the means of statistics, and the covariance of these.
-    mu, restored = ravel_pytree(own)
     target: Any = objective.model
+    mu, restored = ravel_pytree(target.moments(beliefs))
     loss = ConjugateLoss(objective, batch, {}, {})
 
     def natural(mu: Array) -> Array:

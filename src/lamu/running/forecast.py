@@ -80,7 +80,7 @@ def check_memory(
     """Returns the memory of a run without its steps, and refuses one that cannot fit."""
     # The algorithm checks the memory of its work after the steps itself.
     key = jax.eval_shape(lambda: jax.random.key(0))
-    runnable(algorithm).check_memory(objective, jax.eval_shape(objective.model.init, key, example)[0])
+    runnable(algorithm).check_memory(objective, lambda: jax.eval_shape(objective.model.init, key, example)[0])
     state = start.eval_shape(handle(algorithm), key, objective, example)
     # The loop keeps a copy while it donates the state.
     state_bytes = (3 if keeps_best else 2) * memory.bytes_of(state)

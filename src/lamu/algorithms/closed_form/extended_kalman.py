@@ -71,9 +71,10 @@ class ExtendedKalman(Runnable):
         departures = ("Gauss-Newton for the Hessian", "one pass over the rows", "shortened steps")
         return Choices("Gaussian, dense precision", "Delta", "GaussNewton", departures=departures)
 
-    def check_memory(self, objective: Objective, params: Params) -> None:
+    def check_memory(self, objective: Objective, shapes: Callable[[], Params]) -> None:
         # Raises a ValueError if the covariance does not fit in memory, a TypeError if the model has none.
-        super().check_memory(objective, params)
+        super().check_memory(objective, shapes)
+        params = shapes()
         _require_known_noise(objective, params)
         weights = tree.dimension(params["network"])
         bytes_held = 4 * weights**2 * jnp.result_type(*jax.tree.leaves(params["network"])).itemsize

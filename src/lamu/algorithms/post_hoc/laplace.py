@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -111,10 +112,10 @@ class Laplace(Wrapper):
         curvature = type(self.curvature).__name__
         return Choices(family, "Delta", curvature, departures=(*self.weights.departures, *departures))
 
-    def check_memory(self, objective: Objective, params: Params) -> None:
+    def check_memory(self, objective: Objective, shapes: Callable[[], Params]) -> None:
         # Logs the memory of the precision, and raises a ValueError if it cannot fit.
-        super().check_memory(objective, params)
-        check_memory(self._structure_of, self.weights, objective.model, params["network"])
+        super().check_memory(objective, shapes)
+        check_memory(self._structure_of, self.weights, objective.model, shapes()["network"])
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> State:
         _require_suited(self.curvature, objective)  # before the steps, not after them

@@ -142,11 +142,11 @@ def noise_factor(mode: LaplaceFit, objective: Objective) -> float:
 
 def dispersions_around(point: Posterior, objective: Objective, data: Data) -> Params | None:
     """Returns the dispersions of greatest density at fixed weights; None if none are learned."""
-    from scipy.optimize import minimize  # here: few posteriors need it
-
     params, state, first, model = point.mean, point.network_state, point.mean["likelihood"], objective.model
     if not jax.tree.leaves(first):
         return None
+    from scipy.optimize import minimize  # here: few posteriors need it
+
     start, rows = tree.ravel(first), rows_per_pass(Diagonal, evaluated(objective, state), params, data, _ROWS)
     batches = [(batch, _outputs_of(model, params, state, batch)) for batch in data.batches(rows)]
     row_count = math.fsum(float(batch.count) for batch, _ in batches)

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import jax
@@ -82,10 +83,10 @@ class ConjugateScales(Wrapper):
         precisions = scale_messages(prior, state.precisions, squares, objective.temperature)
         return ScalesState(inner, precisions, _mean_prior(prior, precisions, state.prior.scale)), info
 
-    def check_memory(self, objective: Objective, params: Params) -> None:
+    def check_memory(self, objective: Objective, shapes: Callable[[], Params]) -> None:
         # Raises what the weights' algorithm raises, and a TypeError for a prior whose scales are not conjugate.
         prior = _conjugate(objective.model.prior)
-        runnable(self.base).check_memory(_under(objective, prior.standardised), params)
+        runnable(self.base).check_memory(_under(objective, prior.standardised), shapes)
 
     def preview(self, key: RandomKey, state: ScalesState, objective: Objective) -> Posterior:
         # Returns the state's current posterior, under the current normal prior.
