@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
 
-from lamu.cli.learning import likelihood_for, model_for
+import lamu as library
+from lamu.cli.learning import Runs, likelihood_for, model_for
 from lamu.cli.recipes import build, find, recipes, settings_of
+from lamu.cli.request import Request
 from lamu.data import Encoding
 from lamu.networks.normalisation import Dropout
 from lamu.priors import ARD, LearnedNormal
@@ -47,12 +50,16 @@ def test_extended_kalman_gets_a_known_noise():
 def test_the_prior_of_a_run_is_about_the_constant_model():
     # About zero: 600 counts of mean 1,062 had an nll of 6.29 under ivon, and about the constant 5.51.
     counts, weight, offset = np.array([990, 1010, 980, 1020, 5, 7]), np.array([1.0, 1, 1, 1, 0, 0]), np.full(6, 2.0)
-    model, _ = model_for(table(), X, counts, "poisson", "ivon", None, weight, offset)
-    np.testing.assert_allclose(model.network.level, [np.log(1000) - 2], atol=1e-3)
-    classes = Encoding("y", "binary", ("no", "yes"), ("a", "b"), ((), ()))
-    model, _ = model_for(classes, X, np.array([0, 0, 0, 1, 0, 0]), None, "laplace", 0.5)
-    np.testing.assert_allclose(model.network.level, [np.log(1 / 5)], atol=0.02)
-    assert model_for(table(), X, Y, None, "ivon")[0].network.level is None
+
+    def level(model: Any, **data: Any) -> Any:
+        runs = Runs(Request("table.csv"), model, library.algorithms.adam(), "adam", 6, 2, {"steps": 1})
+        return runs.learn({"x": X, **data}, 0, {"progress": False}).posterior.model.network.level
+
+    model, _ = model_for(table(), X, counts, "poisson", "ivon", None, weight)
+    assert level(model, y=counts, weight=weight, offset=offset) == pytest.approx([np.log(1000) - 2], abs=1e-3)
+    classes, y = Encoding("y", "binary", ("no", "yes"), ("a", "b"), ((), ())), np.array([0, 0, 0, 1, 0, 0])
+    assert level(model_for(classes, X, y, None, "laplace", 0.5)[0], y=y) == pytest.approx([np.log(1 / 5)], abs=0.02)
+    assert level(model_for(table(), X, Y, None, "ivon")[0], y=Y) is None
 
 
 def test_pbp_is_refused_for_classes(lamu):

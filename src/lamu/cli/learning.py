@@ -102,15 +102,12 @@ def model_for(
     algorithm: str | None = None,
     prior_scale: float | None = None,
     weight: np.ndarray | None = None,
-    offset: np.ndarray | None = None,
 ) -> tuple[Model, str]:
-    """Returns the model for a table, and a sentence about the parts that the algorithm needs, mostly empty."""
+    """Returns the model for a table, not yet centred, and a sentence on the parts that the algorithm needs."""
     prior = LearnedNormal(0.5) if prior_scale is None else Normal(prior_scale)
     model = Model(_network(encoding), likelihood_for(encoding, likelihood), prior)
     model, note = required_parts(algorithm or "", model, encoding, x, y, weight)
-    rows = {"x": x, "y": y, "weight": weight, "offset": offset}
-    data = {name: values for name, values in rows.items() if values is not None}
-    return centred(model.standardised(x, y, weight), data), note
+    return model.standardised(x, y, weight), note
 
 
 def _network(encoding: Encoding) -> Network:
@@ -434,18 +431,18 @@ class Runs:
 
     def learn(self, data: Mapping[str, Any], seed: int, options: Mapping[str, object]) -> Learned:
         """Returns the ensemble, or the result of the single run."""
-        loop = {**self.loop, **options}
+        loop, model = {**self.loop, **options}, centred(self.model, data)
         if self.folds:
             temperature, tried = self.request.temperature or 1.0, {}
             result = fit_folds(
-                self.model, data, self.algorithm, folds=self.folds, seed=seed, temperature=temperature, **loop
+                model, data, self.algorithm, folds=self.folds, seed=seed, temperature=temperature, **loop
             )
             return _of_runs(result, result.fits, temperature, tried)
         loop.pop("validation", None)  # each of the two chooses its validation rows itself
         if (temperature := self.request.temperature) is not None:
-            scale_fit = fit_prior_scale(self.model, data, self.algorithm, seed=seed, temperature=temperature, **loop)
+            scale_fit = fit_prior_scale(model, data, self.algorithm, seed=seed, temperature=temperature, **loop)
             return _of_runs(scale_fit, (scale_fit.fit,), temperature, {})
-        tempered = fit_temperature(self.model, data, self.algorithm, seed=seed, **loop)
+        tempered = fit_temperature(model, data, self.algorithm, seed=seed, **loop)
         return _of_runs(tempered, (tempered.fit,), float(tempered.posterior.temperature), tempered.temperatures)
 
 

@@ -83,7 +83,7 @@ def train(
     of = lambda rows: Arrays.of(jax.tree.map(lambda leaf: leaf[rows], on_host))
     training, test = of(train_rows), of(test_rows)
     learned_from = {name: jax.tree.map(np.asarray, getattr(training, name)) for name in on_host}
-    x, y, weight, offset = learned_from["x"], learned_from["y"], learned_from.get("weight"), learned_from.get("offset")
+    x, y, weight = learned_from["x"], learned_from["y"], learned_from.get("weight")
     counts_of_test = np.asarray(test.weight, float)
     folds = default_folds(len(x), algorithm) if request.folds is None else request.folds
     if folds and learner.traits.length is not None:
@@ -101,9 +101,7 @@ def train(
             sys.stdout.flush()  # before minutes of work
         watch.lap("seconds_reading")
         chosen_likelihood = request.likelihood_for(encoding, learned_from, request.seed)
-        model, needed = model_for(
-            encoding, x, y, chosen_likelihood.name, algorithm, request.prior_scale, weight, offset
-        )
+        model, needed = model_for(encoding, x, y, chosen_likelihood.name, algorithm, request.prior_scale, weight)
         loop = request.loop(learner, len(x), folds)
         runs = Runs(request, model, learner, recipe.name, len(x), folds, loop)
         way = learner_for(runs, encoding, chosen_likelihood.name, default=algorithm is None and not settings)

@@ -86,14 +86,9 @@ def fit_and_score(
         table, train, test = learning_rows(full_table, request, seed)
         data = Arrays.of(table.data)
         learned_from = {name: getattr(data, name)[train] for name in table.data}
-        x, y, weight, offset = (
-            learned_from["x"],
-            learned_from["y"],
-            learned_from.get("weight"),
-            learned_from.get("offset"),
-        )
+        x, y, weight = learned_from["x"], learned_from["y"], learned_from.get("weight")
         likelihood = request.likelihood_for(table.encoding, learned_from, seed).name
-        model, _ = model_for(table.encoding, x, y, likelihood, algorithm, request.prior_scale, weight, offset)
+        model, _ = model_for(table.encoding, x, y, likelihood, algorithm, request.prior_scale, weight)
         folds = default_folds(len(x), None) if algorithm == DEFAULT else 0
         loop = request.loop(learner, len(x), folds) if folds else equal_budget(request, learner, len(x))
         start = time.perf_counter()
