@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (102_954, 74_000),
+    "lines": (102_944, 74_000),
     "files": (356, 330),
-    "lines of code": (50_883, 36_000),
+    "lines of code": (50_873, 36_000),
     "lines of code, core": (33_937, 25_000),
     "lines of code, graphs": (8_166, 6_000),
-    "lines of code, tables": (8_780, 5_000),
+    "lines of code, tables": (8_770, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.482, 0.5),
     "import lines a line of code": (0.169, 0.15),
