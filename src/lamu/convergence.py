@@ -55,7 +55,7 @@ NARROWEST = 0.87  # of a deviation; of scales of eight groups linear response ha
 
 
 class Overfit(UserWarning):
-    """Warns of a noise that is learned from rows which the network can pass through, with figures and a remedy."""
+    """Warns of noise, or classes, learned from rows that the network can pass through, with figures and a remedy."""
 
 
 class Unconverged(UserWarning):

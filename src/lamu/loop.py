@@ -226,7 +226,7 @@ def fit(
         if traits.linearises and not length.is_pretrained:
             warn_rare_events(model, rows)
         if not devices.spans_processes:  # whose rows lie on several
-            warn_training_fit(result, rows, example, int(objective.data_size), validation_rows is not None)
+            warn_training_fit(result, rows, example, objective, validation_rows is not None)
         warn_worse_than_mean(result, validation_rows)
         return result
 

@@ -57,11 +57,39 @@ def test_a_noise_that_is_learned_from_the_rows_of_a_wide_network_is_told(algorit
 
 
 @pytest.mark.parametrize(
+    "algorithm", [lamu.algorithms.adam(0.01), lamu.algorithms.deep_ensemble(members=2), lamu.algorithms.last_layer()]
+)
+def test_classes_that_are_noise_and_are_learned_one_by_one_are_told(algorithm: Any) -> None:
+    """Other rows have 1.2 to 2 nats, and .69 by the shares of the classes."""
+    y = (NOISE > 0).astype(int)
+    [text] = told(WIDE, y, algorithm, epochs=400, batch_size=120, more={"weight": np.ones(120)})
+    assert text.startswith("Overfit: ")
+    assert "the training rows, 120, are learned one by one" in text
+    assert "and 0.69 by the shares" in text
+    assert "validation=0.1" in text
+    assert told(WIDE, y, algorithm, epochs=400, batch_size=120, validation=0.2) == []
+
+
+@pytest.mark.parametrize("name", ["iris", "hyperplane"])
+def test_classes_that_a_network_separates_and_tells_of_other_rows_are_not_told(name: str) -> None:
+    """The nearest of 200 rows in 50 columns have other classes, and influence judges; other rows have .23 nats."""
+    x, y = lamu.data.load("iris") if name == "iris" else (RNG.normal(size=(200, 50)), None)
+    y = (x.sum(axis=1) > 0).astype(int) if y is None else y
+    likelihood = lamu.likelihoods.Categorical(3) if name == "iris" else lamu.likelihoods.Bernoulli()
+    model = lamu.Model(WIDE, likelihood).standardised(x, y)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        fit = lamu.fit(model, (x, y), lamu.algorithms.adam(0.01), epochs=300, batch_size=len(y))
+    assert float(lamu.scores.accuracy(fit.posterior.predict(x), y)) > 0.98
+    assert not [each for each in said if issubclass(each.category, CATEGORIES)]
+
+
+@pytest.mark.parametrize(
     ("network", "y", "algorithm", "options"),
     [
         (WIDE, X[:, 0] + NOISE, lamu.algorithms.adam(0.01), {"validation": 0.2, "epochs": 400}),  # rows judge
         (NARROW, X[:, 0] + NOISE, lamu.algorithms.adam(0.01), {"epochs": 400}),  # more rows than weights
-        (WIDE, (X[:, 0] > 0).astype(int), lamu.algorithms.adam(0.01), {"epochs": 100}),  # classes have no noise
+        (WIDE, (X[:, 0] > 0).astype(int), lamu.algorithms.adam(0.01), {"epochs": 100}),  # without noise
         (NARROW, X[:, 0] + 0.1 * NOISE, lamu.algorithms.ivon(), {"epochs": 400}),  # most is explained, by a belief
         (
             lamu.networks.Linear(),
