@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import lamu
+from lamu import graphs
 from lamu.data import Batch
-from lamu.families import Point
+from lamu.families import Gamma, Point
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
@@ -120,7 +121,8 @@ def test_a_batch_of_n_or_more_is_the_whole_data_in_order() -> None:
 
 def programs() -> dict[str, int]:
     """How many programs there are of each piece that a run over arrays is made of."""
-    names = ("scan_batches", "scan_batches_lightly", "scan_whole", "scan_whole_lightly", "scan_chains", "start")
+    names = ("scan_batches", "scan_batches_lightly", "scan_whole", "scan_whole_lightly", "scan_whole_quickly")
+    names = (*names, "scan_chains", "start", "start_quickly")
     return {name: getattr(compiled_steps, name)._cache_size() for name in names}
 
 
@@ -153,6 +155,27 @@ def test_a_first_run_of_chains_compiles_few_programs(caplog: pytest.LogCaptureFi
         fit = lamu.fit(model, (wide, Y), lamu.mcmc.random_walk(chains=3, warmup=5, draws=21), progress=False)
         np.asarray(fit.posterior.predict(wide).mean)
     assert 0 < compilations(caplog, "") <= 14
+
+
+def test_sweeps_of_few_messages_are_compiled_with_the_fewest_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And end where those of more rows would."""
+
+    def program(m: Any) -> None:
+        level = m.sample("level", graphs.Normal(0.0, precision=0.01))
+        noise = m.sample("noise", Gamma(1.0, 1.0))
+        with m.rows():
+            m.sample("y", graphs.Normal(level, precision=noise))
+
+    graph, called, ends = lamu.Graph(program), [], []
+    asked = schedule.Steps.are_few_messages
+    note = lambda steps, state: called.append(asked(steps, state)) or called[-1]
+    monkeypatch.setattr(schedule.Steps, "are_few_messages", note)
+    for limit in (schedule._FEW, 0):
+        monkeypatch.setattr(schedule, "_FEW", limit)
+        ends.append(lamu.fit(graph, {"y": Y}, lamu.algorithms.vmp(), progress=False).posterior.mean)
+    few = called.count(True)
+    assert called == [True] * few + [False] * few
+    jax.tree.map(lambda ours, theirs: np.testing.assert_allclose(ours, theirs, rtol=1e-10), *ends)
 
 
 @pytest.mark.parametrize(("batch_size", "steps"), [(4, 200), (5, 131)])

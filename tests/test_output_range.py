@@ -131,7 +131,7 @@ def test_a_module_whose_outputs_may_be_on_the_scale_is_taken(name):
 
 
 def test_it_is_refused_before_anything_is_computed(monkeypatch):
-    monkeypatch.setattr("lamu.loop.start_to_keep", None)  # it does not come to that
+    monkeypatch.setattr("lamu.loop.start_quickly", None)  # it does not come to that
     model = lamu.Model(Torch(ends(nn.Sigmoid()), head="0/*"), Bernoulli(), lamu.priors.LearnedNormal())
     with pytest.raises(ValueError, match="ends in its submodule '1', Sigmoid"):
         lamu.fit(model, (X, BITS), lamu.algorithms.last_layer(), epochs=0)

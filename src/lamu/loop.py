@@ -23,7 +23,7 @@ from lamu.posterior import Posterior
 from lamu.priors import ByPath, Discrete, Prior
 from lamu.protocol import Algorithm, Traits, require_algorithm, runnable
 from lamu.running.checkpoints import Checkpoints
-from lamu.running.compiled_steps import Keys, OneDevice, draw_of, handle, keys_of, start, start_to_keep, whole_seed
+from lamu.running.compiled_steps import Keys, OneDevice, draw_of, handle, keys_of, start, start_quickly, whole_seed
 from lamu.running.conclusion import (
     Conclusion,
     Diverged,
@@ -279,9 +279,9 @@ class Run:
             step_key,
             order_key,
         )
-        state = (start_to_keep if length.is_pretrained else start)(
-            steps.algorithm, first_key, objective, placed_example
-        )
+        given = steps.algorithm, first_key, objective, placed_example
+        quickly = length.is_pretrained or steps.are_few_messages(start.eval_shape(*given))
+        state = (start_quickly if quickly else start)(*given)
         draw = None
         if traits.length is not None or saved is not None:
             draw = draw_of(base, state, conclusion.objective, example)

@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.scipy.special import digamma, gammaln, i0e
 
+from lamu.compile_once import compiled_once
 from lamu.dtype_policy import lenient
 from lamu.families.exponential import Domain, Finite, Formulas, Positive, TextbookFamily, increasing_root, total
 from lamu.families.special import draw_counts, entropy_of_count
@@ -129,7 +130,7 @@ class Categorical(TextbookFamily):
         textbook=lambda natural: _with_zero(natural),
         partition=lambda natural: jax.nn.logsumexp(_with_zero(natural), axis=-1),
         statistics=lambda one_hot: one_hot[..., :-1],
-        mean=lambda logits: jax.nn.softmax(logits, axis=-1),
+        mean=compiled_once()(jax.nn.softmax),
         draw=lambda key, p: jax.nn.one_hot(jax.random.categorical(key, p), p.shape[-1], dtype=p.dtype),
         of_moments=lambda mu: jnp.log(jnp.concatenate([mu, 1.0 - jnp.sum(mu, axis=-1, keepdims=True)], axis=-1)),
         variance=lambda logits: jax.nn.softmax(logits, axis=-1) * (1.0 - jax.nn.softmax(logits, axis=-1)),

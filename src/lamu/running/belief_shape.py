@@ -28,7 +28,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from lamu import tree
-from lamu.compile_once import compiled_lightly
+from lamu.compile_once import compiled_lightly, compiled_once
 from lamu.conjugate_target import MessageTarget
 from lamu.convergence import LARGEST_SHAPE, NARROWEST, Convergence, pareto_shape
 from lamu.data.arrays import Arrays
@@ -54,6 +54,7 @@ _FARTHEST_BELOW = 5.0  # nats that one draw counts
 _AMONG_THE_WORST = 0.5  # of the largest discrepancy of a variable
 _CLEAR = 0.95  # of a deviation, two standard errors added
 _MOST_STATISTICS = 1024  # whose Hessian is taken
+_CHEAP = 1e5  # rows times statistics, of which compilation takes longer
 _OF_CATEGORIES = 10  # times the cost of a row without
 
 
@@ -161,7 +162,8 @@ def _by_linear_response(posterior: Posterior, objective: Objective, rows: Arrays
     cost = rows.count * size * (_OF_CATEGORIES * model.longest_series if model.has_categories(rows.example(1)) else 1)
     if size > _MOST_STATISTICS or cost > max(_MOST_ROWS, work):
         return convergence
-    H, V = (np.asarray(part, float) for part in _responses(objective, beliefs.factors, rows.full()))
+    responses = _responses_quickly if cost <= _CHEAP else _responses_lightly
+    H, V = (np.asarray(part, float) for part in responses(objective, beliefs.factors, rows.full()))
     free = np.flatnonzero(np.diag(V) > 0)  # all but the probability of a single category
     H, V, deviations = H[np.ix_(free, free)], V[np.ix_(free, free)], np.sqrt(np.diag(V)[free])
     # In units of the deviations: statistics of one variable may differ by many orders of magnitude.
@@ -199,7 +201,6 @@ def _have_deviations(model: MessageTarget, rows: Arrays) -> bool:
     return model.expansion is None
 
 
-@compiled_lightly()
 def _responses(objective: Objective, beliefs: dict[str, Belief], batch: Batch) -> tuple[Array, Array]:
     # Returns the Hessian of the expected log joint in the means of statistics, and the covariance of these.
     target: Any = objective.model
@@ -222,6 +223,9 @@ def _responses(objective: Objective, beliefs: dict[str, Belief], batch: Batch) -
 
     slopes, H = jacobian(natural, mu)
     return H, jacobian(mean, slopes)[1]
+
+
+_responses_quickly, _responses_lightly = compiled_once()(_responses), compiled_lightly()(_responses)
 
 
 @jax.jit

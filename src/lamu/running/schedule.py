@@ -34,6 +34,7 @@ from lamu.running.compiled_steps import (
     scan_chains,
     scan_whole,
     scan_whole_lightly,
+    scan_whole_quickly,
 )
 from lamu.running.history import collects, keeps, stage_end
 from lamu.typing import Array, PyTree, RandomKey, State
@@ -155,6 +156,7 @@ class Length:
 
 _SHORT, _LONG = 64, 1024
 _FEW_BYTES = 64 * 2**20
+_FEW = 2**17  # bytes of a state times rows: 1,000 rows of a mixture of three components in two columns
 _SMALL = 2**24  # bytes of a state times rows of a batch: 8,000 weights of `ivon` in batches of 128
 
 
@@ -273,12 +275,20 @@ class Steps:
             )
             if self.traits.length is not None:
                 return scan_chains, arguments
+            if self.are_few_messages(state):
+                return scan_whole_quickly, arguments
             lightly = self._sweeps_of_messages(arguments[3]) or self._is_small(state, rows.count)
             return scan_whole_lightly if lightly else scan_whole, arguments
         how = (capacity, self.batch_size, self.traits.batching != "once", epochs, every)
         keys = (self.step_key, self.order_key)
         program = scan_batches_lightly if self._is_small(state, self.batch_size) else scan_batches
         return program, (self.algorithm, state, self.objective, rows, start, size, *keys, *how)
+
+    def are_few_messages(self, state: State) -> bool:
+        """Whether the steps are sweeps of messages over so few rows that they take less time than their compilation."""
+        if not isinstance(self.rows, Arrays) or memory.bytes_of(state) * self.rows.count > _FEW:
+            return False
+        return self._sweeps_of_messages(self.rows.example(1))
 
     def _is_small(self, state: State, rows: int) -> bool:
         """Whether compiling the steps takes longer than most runs: for small dense networks, but not for chains."""
