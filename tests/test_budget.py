@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_039, 74_000),
+    "lines": (103_054, 74_000),
     "files": (356, 330),
-    "lines of code": (50_940, 36_000),
-    "lines of code, core": (34_004, 25_000),
+    "lines of code": (50_947, 36_000),
+    "lines of code, core": (34_011, 25_000),
     "lines of code, graphs": (8_166, 6_000),
     "lines of code, tables": (8_770, 5_000),
     "lines of code, outside of the library": (0, 0),
