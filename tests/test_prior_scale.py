@@ -59,6 +59,19 @@ def test_nothing_is_tried_where_nothing_is_to_choose(prior: Any, algorithm: Any)
     assert isinstance(found.posterior.model.prior, Normal)
 
 
+def test_a_run_that_keeps_the_first_guess_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    model, (x, y) = _problem(1.0, noise=1.0)
+    adam, short = lamu.algorithms.adam(0.1), {"epochs": 1, "batch_size": 40}
+    lamu.fit(model, (x, y), adam, **short)
+    assert "keeps its first guess, a scale of 0.5" in caplog.text
+    caplog.clear()
+    lamu.fit(model, (x, y), lamu.algorithms.laplace(adam), **short)
+    found = lamu.fit_temperature(model, (x, y), lamu.mcmc.sghmc(warmup=2, draws=2), temperatures=(1.0, 0.5))
+    lamu.sklearn.BayesianRegressor(network=lamu.networks.Linear(), algorithm=adam, **short).fit(x, y)
+    assert found.posterior.model.prior == Normal(0.5)
+    assert "first guess" not in caplog.text
+
+
 def test_a_width_under_which_a_run_diverges_is_no_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     model, data = _problem(0.1, noise=1.0)
     run, bad = lamu.fit, {0.25, 0.125}

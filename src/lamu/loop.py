@@ -30,6 +30,7 @@ from lamu.running.conclusion import (
     Fit,
     require_trained,
     warn_few_rows,
+    warn_first_guess,
     warn_probabilities,
     warn_rare_events,
     warn_seen_rows,
@@ -190,6 +191,7 @@ def fit(
         if devices.spans_processes:  # whose streams may differ in their batches, and share one rate
             length = replace(length, total=int(devices.agree(length.total or 0)) or None)
         require_trained(model, epochs)
+        warn_first_guess(model, algorithm)
         if microbatch_size is not None and not isinstance(model, Model):
             raise ValueError(
                 f"microbatch_size={microbatch_size!r} cuts a network's rows, and {model.name} has no network"

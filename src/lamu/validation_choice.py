@@ -213,7 +213,7 @@ def _at_best_scale(runs: _Runs) -> PriorScaleFit:
     """Returns the fit under the best scale of the prior, or a single fit where the scale is not chosen here."""
     prior, validation = runs.model.prior, _TENTH if runs.validation is None else runs.validation
     if not isinstance(prior, LearnedNormal) or runs.alone:
-        final = runs.run(runs.model)
+        final = runs.run(_at_first_guess(runs))
         return PriorScaleFit(final.posterior, final, {})
     if runs.algorithm.traits.chooses_prior_scale:
         final = runs.run(runs.model, validation=validation)
@@ -332,6 +332,7 @@ def _at_best_temperature(runs: _Runs, temperatures: tuple[float, ...]) -> Temper
     """Returns the fit at the temperature chosen by the held-out rows."""
     read, parts = runs.read(_FIFTH, _FEWEST)
     scale = _Judges.first_scale(read, parts)
+    read = read if scale is not None else replace(read, model=_at_first_guess(read))
     fits = len(parts) * (len(temperatures) + (0 if scale is None else 2 * MOST_SCALES - 1))
     with read.shown(fits, "temperatures") as bar:
         judges = _Judges.of(read, parts, temperatures[0], scale)
@@ -449,6 +450,14 @@ def _are_many(parts: Parts) -> bool:
 
 def _is_alone(algorithm: Algorithm) -> bool:
     return algorithm.traits.length is not None or algorithm.traits.batching == "once"
+
+
+def _at_first_guess(runs: _Runs) -> Model:
+    """Returns the model under the first guess of its prior's scale, where nothing else chooses it."""
+    prior = runs.model.prior
+    if not isinstance(prior, LearnedNormal) or runs.algorithm.traits.chooses_prior_scale:
+        return runs.model
+    return replace(runs.model, prior=prior.at(prior.start))
 
 
 def _under(model: Model, scale: float | None) -> Model:

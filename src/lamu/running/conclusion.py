@@ -28,6 +28,7 @@ from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.predictives.sampled import OwnStatistics, is_certain
+from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm, runnable
 from lamu.running.history import History
 from lamu.running.schedule import Rounds
@@ -42,6 +43,7 @@ __all__ = [
     "Fit",
     "require_trained",
     "warn_few_rows",
+    "warn_first_guess",
     "warn_probabilities",
     "warn_rare_events",
     "warn_seen_rows",
@@ -148,6 +150,17 @@ def warn_seen_rows(validation: object) -> None:
             "own rows it is right too often to choose a prior's scale by; give rows that it has not seen, "
             "validation=(x, y), or leave validation out.",
             validation,
+        )
+
+
+def warn_first_guess(model: Target, algorithm: Algorithm) -> None:
+    """Warns where the scale of a `LearnedNormal` prior is not learned."""
+    if isinstance(model, Model) and isinstance(model.prior, LearnedNormal) and not algorithm.traits.chooses_prior_scale:
+        logging.getLogger("lamu").warning(
+            "The prior LearnedNormal keeps its first guess, a scale of %.3g: one run of this algorithm does not choose "
+            "it. lamu.fit_prior_scale(model, data, algorithm) and lamu.fit_folds do, laplace() and last_layer() too; a "
+            "sampler draws the scales of Hierarchical() and ARD().",
+            float(model.prior.start),
         )
 
 

@@ -32,7 +32,7 @@ from lamu.model import Model
 from lamu.networks import MLP
 from lamu.posterior import Posterior
 from lamu.predictives import InputMixture, Predictive
-from lamu.priors import LearnedNormal
+from lamu.priors import LearnedNormal, Normal
 from lamu.record import decode, encode, modules_of
 from lamu.tabular import fit_table
 from lamu.typing import Inputs, Options, Targets
@@ -424,7 +424,8 @@ class BayesianEstimator(PosteriorEstimator):
         if all(choice is None for choice in (self.network, self.prior, self.algorithm, self.epochs)):
             return fit_table(x, y, likelihood, weight=weight, seed=seed).posterior
         network = MLP((64, 64)) if self.network is None else self.network
-        prior = LearnedNormal(0.5) if self.prior is None else self.prior
+        learned = self.algorithm is None or self.algorithm.traits.chooses_prior_scale
+        prior = self.prior or (LearnedNormal(0.5) if learned else Normal(0.5))
         model = Model(network, likelihood, prior).standardised(x, y, weight)
         data = {"x": x, "y": y, "weight": weight}
         if self.prior is None:
