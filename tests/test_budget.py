@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_054, 74_000),
+    "lines": (103_079, 74_000),
     "files": (356, 330),
-    "lines of code": (50_947, 36_000),
-    "lines of code, core": (34_011, 25_000),
+    "lines of code": (50_963, 36_000),
+    "lines of code, core": (34_026, 25_000),
     "lines of code, graphs": (8_166, 6_000),
-    "lines of code, tables": (8_770, 5_000),
+    "lines of code, tables": (8_771, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.482, 0.5),
     "import lines a line of code": (0.169, 0.15),
