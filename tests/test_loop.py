@@ -288,6 +288,24 @@ def test_divergence_says_the_step_and_keeps_the_last_good_fit() -> None:
     assert kept.posterior.predict(X).mean.shape == (10,)
 
 
+@pytest.mark.parametrize(
+    ("y", "said"),
+    [
+        (np.full(10, 3.0), "the learned noise has fallen to zero"),
+        (np.arange(10.0), "lower the learning rate"),
+    ],
+    ids=["constant", "varying"],
+)
+def test_divergence_of_targets_that_do_not_vary_says_so(y: np.ndarray, said: str) -> None:
+    """`laplace()` ended at step 18,182 with the advice to lower the learning rate."""
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian())
+    with pytest.raises(lamu.Diverged, match=f"nan at step 31; {said}"):
+        lamu.fit(model, (X, y), Spy(bad_from=30), steps=200, batch_size=10)
+    given = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(0.1))
+    with pytest.raises(lamu.Diverged, match="nan at step 31; lower the learning rate"):
+        lamu.fit(given, (X, y), Spy(bad_from=30), steps=200, batch_size=10)
+
+
 def test_a_real_divergence_is_one() -> None:
     with pytest.raises(lamu.Diverged) as caught:
         lamu.fit(MODEL, (X, Y), lamu.algorithms.gradient_descent(1e3), epochs=500)

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lamu import memory
 from lamu.batch_statistics import BatchStatistics, require_choice
@@ -52,6 +53,7 @@ from lamu.running.validation import (
     validation_nll,
 )
 from lamu.sizes import whole
+from lamu.supports import value_of
 from lamu.target import Target, require_target
 from lamu.typing import Data, Number, State
 
@@ -387,12 +389,29 @@ class Run:
                 "or straight_through(), and give biases a prior of their own: ByPath({'*kernel': Discrete(0.5), '*': "
                 "Normal(1.0)})"
             )
+        elif self._has_no_noise():
+            reason = reason or (
+                "the learned noise has fallen to zero, as where targets do not vary, or have none; leave such columns "
+                "out, or give the noise, for instance lamu.likelihoods.Gaussian(0.01)"
+            )
         try:
             last = self._result(before) if self.history.trace is None else None
         except ValueError:  # the precision had left its domain before the loss did
             last = None
         loss, step = self.history.last["loss"], self.history.first_bad + 1
         return Diverged(f"the loss is {loss} at step {step}; {reason or advice}", last)
+
+    def _has_no_noise(self) -> bool:
+        """Whether real targets of a learned noise do not vary, or were explained to a thousandth of their variation."""
+        rows, model = self.conclusion.rows, self.conclusion.objective.model
+        losses = self.history.columns.get("loss", np.empty(0))
+        if not (isinstance(rows, Arrays) and isinstance(model, Model) and model.support.affine):
+            return False
+        y = np.asarray(value_of(rows.y), float).reshape(rows.count, -1)
+        deviation = np.std(y, axis=0)
+        varies = deviation > np.finfo(np.float32).eps * np.max(np.abs(y), axis=0)
+        explained = np.min(losses, where=np.isfinite(losses), initial=np.inf) < np.sum(np.log(deviation[varies] / 1e3))
+        return bool(model.likelihood.init(rows.y)) and (explained or not varies.all())
 
 
 def _has_signs(prior: Prior) -> bool:
