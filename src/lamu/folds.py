@@ -341,8 +341,13 @@ def centred(model: Model, data: Data) -> Model:
 
 def unit_about(likelihood: Likelihood, level: np.ndarray) -> np.ndarray | None:
     """Returns the units of outputs about a level, None where all are one."""
-    unit = np.asarray(likelihood.output_units(jnp.asarray(level)))
+    unit = np.asarray(_units(likelihood, level))
     return None if (unit == 1).all() else unit
+
+
+@compiled_once()
+def _units(likelihood: Likelihood, level: Array) -> Array:
+    return likelihood.output_units(level)
 
 
 def in_units(model: Model, data: Data) -> Model:

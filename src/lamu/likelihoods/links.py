@@ -31,6 +31,7 @@ import numpy as np
 from jax.nn import sigmoid
 from jax.scipy.special import ndtr, ndtri
 
+from lamu.compile_once import compiled_once
 from lamu.families.special import log1mexp, log_normal_cdf, log_normal_interval, log_normal_pdf
 from lamu.record import record
 from lamu.typing import Array, Targets
@@ -144,13 +145,18 @@ class PositiveLink(Link):
         """Raises a ValueError unless ten times the mean and a tenth of it are means of the link."""
         values = np.asarray(y, float)
         for mean in np.ravel(values.mean(axis=0)) if values.size else ():
-            ends = self.forward(jnp.asarray([10 * mean, mean / 10]))
-            held = self.inverse(ends[0]) / (10 * mean), self.reciprocal(ends[1]) * mean / 10
-            if mean > 0 and not np.allclose(held, 1.0, rtol=0.01):
+            if mean > 0 and not np.allclose(_kept(self, mean), 1.0, rtol=0.01):
                 raise ValueError(
                     f"the targets have the mean {mean:.3g}, about which {name} has no means under {self!r}; give them "
                     f"in other units, y / {10 ** math.floor(math.log10(mean)):g}, or take another link"
                 )
+
+
+@compiled_once()
+def _kept(link: PositiveLink, mean: Array) -> Array:
+    """Returns the shares that a link keeps of ten times a mean and of a tenth of it."""
+    high, low = link.forward(jnp.stack([10 * mean, mean / 10]))
+    return jnp.stack([link.inverse(high) / (10 * mean), link.reciprocal(low) * mean / 10])
 
 
 @record

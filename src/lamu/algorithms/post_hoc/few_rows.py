@@ -55,11 +55,12 @@ def with_dispersion_integrated(
     # Of likelihoods that are no Gaussian: a grid over the logarithm, Laplace's method for the weights at each, and
     # their evidences with the dispersion's prior as weights (Rue, Martino & Chopin 2009).
     mode, model = polished.mode, objective.model
-    weights, first = tree.dimension(mode.params["network"]), tree.ravel(mode.params["likelihood"])
+    weights, dispersions = (tree.dimension(mode.params[name]) for name in ("network", "likelihood"))
     few = float(mode.observed) < _ROWS + _ROWS_A_WEIGHT * weights and weights <= _MOST_OF_OTHERS
     linear = isinstance(model, Model) and model.identified and isinstance(mode.curvature, Dense)
-    if model.quadratic or first[0].size != 1 or not (few and linear) or posterior.evidence is None:
+    if model.quadratic or dispersions != 1 or not (few and linear) or posterior.evidence is None:
         return posterior
+    first = tree.ravel(mode.params["likelihood"])
     start, dtype = float(first[0][0]), first[0].dtype
 
     def at(value: float, near: Posterior) -> tuple[Posterior, float]:
