@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,15 +24,17 @@ import numpy as np
 from lamu import tree
 from lamu.algorithms.closed_form.linear_regression import Directions, integrate_noise
 from lamu.algorithms.post_hoc.mode_polish import Polished
+from lamu.data.arrays import Arrays
+from lamu.data.batch import Batch
 from lamu.families import Gamma, Gaussian, Product
 from lamu.families.matrix_normal import NoiseScale
 from lamu.families.points import DispersionMixture
 from lamu.model import Model
-from lamu.objective import Objective
+from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.operators import Dense, Diagonal
 from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal, Prior, independent_normal
-from lamu.typing import Belief, Params
+from lamu.typing import Array, Belief, Data, Params
 
 __all__ = ["with_dispersion_integrated", "with_noise_integrated"]
 
@@ -49,11 +52,13 @@ _STRIDE, _LONGEST, _NOWHERE = 1.5, 24, -1e30  # of the search for the ends: devi
 
 
 def with_dispersion_integrated(
-    posterior: Posterior, polished: Polished, objective: Objective, find: Callable[[Params], Polished]
+    posterior: Posterior, polished: Polished, objective: Objective, find: Callable[[Params], Polished], data: Data
 ) -> Posterior:
     """Returns the posterior of a linear network with its one dispersion integrated over where rows are few."""
     # Of likelihoods that are no Gaussian: a grid over the logarithm, Laplace's method for the weights at each, and
-    # their evidences with the dispersion's prior as weights (Rue, Martino & Chopin 2009).
+    # their evidences with the dispersion's prior as weights (Rue, Martino & Chopin 2009). The posterior is skewed where
+    # log p is, in f, as that of durations: about its mode, .065 to .075 of the targets of 60 and 30 rows of 12 columns
+    # were above the upper end of 90 % intervals, and .045 below the lower one.
     mode, model = polished.mode, objective.model
     weights, dispersions = (tree.dimension(mode.params[name]) for name in ("network", "likelihood"))
     few = float(mode.observed) < _ROWS + _ROWS_A_WEIGHT * weights and weights <= _MOST_OF_OTHERS
@@ -95,9 +100,43 @@ def with_dispersion_integrated(
         members.append(Product({**belief.factors, "likelihood": Gaussian(dispersion, around)}))
     evidence = float(np.logaddexp.reduce(heights))
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
+    if isinstance(data, Arrays):
+        stacked = _about_means(objective, stacked, data.full())
     mixture = DispersionMixture(stacked, jnp.asarray(heights - evidence, dtype))
     total = jnp.asarray(evidence + math.log(stride), jnp.asarray(posterior.evidence).dtype)
     return replace(posterior, belief=mixture, evidence=total)
+
+
+@jax.jit
+def _about_means(objective: Objective, members: Product, batch: Batch) -> Product:
+    """Returns beliefs about modes as beliefs about means, to first order in the third derivatives of the loss."""
+    # The mean is \(m + \frac12 S^{-1} \sum_i J_i^\top \nabla_f \mathrm{tr}(V_i \nabla_f^2 \log p(y_i | f))\), with
+    # \(V_i = J_i S^{-1} J_i^\top\); no output moves by more than its deviation.
+    likelihood = objective.model.likelihood
+    weight = batch.mask * batch.weight * objective.likelihood_power / objective.temperature
+
+    def moved(belief: Any) -> Product:
+        gaussian, dispersions = belief.factors["network"], belief.factors["likelihood"].mean
+        loss = BatchLoss(objective, batch, {}, NetworkParameters(), dispersions, conjugate=True)
+        solve = lambda direction: tree.ravel(gaussian.precision.solve(direction))[0]
+        jacobian, f = loss.jacobian(gaussian.mean), loss.outputs(gaussian.mean)
+        flat = jax.vmap(jax.vmap(lambda row: tree.ravel(row)[0]))(jacobian)
+        V = jnp.einsum("bkw,blw->bkl", flat, jax.vmap(jax.vmap(solve))(jacobian))
+
+        def bent(f: Array, V: Array, y: Array) -> Array:
+            of_row = lambda f: likelihood.log_prob(dispersions, f[None], y)[0]
+            return jnp.sum(V * jax.hessian(of_row)(f))
+
+        slope = jax.vmap(jax.grad(bent))(f, V, jax.tree.map(lambda leaf: leaf[:, None], batch.y))
+        slope = jnp.where(jnp.isfinite(slope), slope, 0.0) * weight.astype(slope.dtype)[:, None]
+        shift = gaussian.precision.solve(tree.ravel(gaussian.mean)[1](jnp.einsum("bk,bkw->w", slope, flat) / 2))
+        along = jnp.einsum("bkw,w->bk", flat, tree.ravel(shift)[0])
+        deviation = jnp.sqrt(jnp.maximum(jnp.einsum("bkk->bk", V), jnp.finfo(V.dtype).tiny))
+        share = 1.0 / jnp.maximum(jnp.max(jnp.abs(along) / deviation), 1.0)
+        mean = tree.add(gaussian.mean, shift, share)
+        return Product({**belief.factors, "network": replace(gaussian, mean=mean)})
+
+    return jax.vmap(moved)(members)
 
 
 def with_noise_integrated(posterior: Posterior, polished: Polished, objective: Objective, prior: Prior) -> Posterior:

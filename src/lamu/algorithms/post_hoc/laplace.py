@@ -188,7 +188,7 @@ class Laplace(Wrapper):
             posterior = with_noise_integrated(posterior, polished, under, objective.model.prior)
         if not pretrained:
             hold = lambda params: polish(look, look(params), under, data, held=True)
-            posterior = with_dispersion_integrated(posterior, polished, under, hold)
+            posterior = with_dispersion_integrated(posterior, polished, under, hold, data)
         if not pretrained and isinstance(self.curvature, AveragedGaussNewton) and can_average(structure, under.model):
             at_mode = replace(point, belief=Point(polished.mode.params))
             refined = averaged(structure, polished.mode, at_mode, under, data, jax.random.clone(key))
