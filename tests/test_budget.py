@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_110, 74_000),
+    "lines": (103_149, 74_000),
     "files": (356, 330),
-    "lines of code": (50_984, 36_000),
-    "lines of code, core": (34_047, 25_000),
+    "lines of code": (51_009, 36_000),
+    "lines of code, core": (34_072, 25_000),
     "lines of code, graphs": (8_166, 6_000),
     "lines of code, tables": (8_771, 5_000),
     "lines of code, outside of the library": (0, 0),
