@@ -50,6 +50,16 @@ class Domain(abc.ABC):
     def retract(self, value: Array, direction: Array, rate: Number, belief: Belief) -> Array:
         """Returns a point of the domain that agrees with `value + rate · direction` to the first order in the rate."""
 
+    def real(self, value: Array, belief: Belief) -> Array:
+        """Returns the value in coordinates for extrapolation; itself by default."""
+        del belief
+        return value
+
+    def value(self, real: Array, belief: Belief) -> Array:
+        """Returns the value of coordinates, the inverse of `real`."""
+        del belief
+        return real
+
     @abc.abstractmethod
     def _fault(self, value: np.ndarray, belief: Belief) -> str | None: ...
 
@@ -82,6 +92,12 @@ class Positive(Domain):
         # Returns the second-order retraction.
         floor = self.floor(belief)
         return floor + retracted(Diagonal(value - floor), Diagonal(direction), rate).values
+
+    def real(self, value: Array, belief: Belief) -> Array:
+        return jnp.log(value - self.floor(belief))
+
+    def value(self, real: Array, belief: Belief) -> Array:
+        return self.floor(belief) + jnp.exp(real)
 
     def _fault(self, value: np.ndarray, belief: Belief) -> str | None:
         floor = self.floor(belief)
@@ -416,6 +432,25 @@ class ExponentialFamily(IndependentDraws, abc.ABC):
             name: jax.tree.map(
                 lambda s, v, domain=domain: domain.retract(s, v, rate, self), fields[name], tangent[name]
             )
+            for name, domain in self.domains.items()
+        }
+        return dataclasses.replace(cast(Any, self), **moved)
+
+    def real(self) -> Params:
+        """Returns the textbook parameters in coordinates for extrapolation: logarithms of positive numbers."""
+        return {
+            name: jax.tree.map(lambda leaf, domain=domain: domain.real(leaf, self), getattr(self, name))
+            for name, domain in self.domains.items()
+        }
+
+    def with_real(self, real: Params) -> Belief:
+        """Returns the belief of the same family with other such coordinates.
+
+        Args:
+            real: a tree like `real()`.
+        """
+        moved = {
+            name: jax.tree.map(lambda leaf, domain=domain: domain.value(leaf, self), real[name])
             for name, domain in self.domains.items()
         }
         return dataclasses.replace(cast(Any, self), **moved)

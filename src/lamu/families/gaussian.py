@@ -170,6 +170,12 @@ class Gaussian(ExponentialFamily):
         """
         return Gaussian(tree.add(self.mean, precision.solve(gradient), -rate), precision)
 
+    def real(self) -> Params:
+        return self.mean, self.precision
+
+    def with_real(self, real: Params) -> Gaussian:
+        return Gaussian(*real)
+
     def retract(self, direction: Statistics, rate: Number) -> Gaussian:
         r"""Returns the belief after the step \(\lambda + \rho d\), retracted so that the precision stays positive.
 
