@@ -20,17 +20,17 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_149, 74_000),
+    "lines": (103_267, 74_000),
     "files": (356, 330),
-    "lines of code": (51_009, 36_000),
-    "lines of code, core": (34_072, 25_000),
+    "lines of code": (51_096, 36_000),
+    "lines of code, core": (34_159, 25_000),
     "lines of code, graphs": (8_166, 6_000),
     "lines of code, tables": (8_771, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.481, 0.5),
     "import lines a line of code": (0.169, 0.15),
-    "`Any` a thousand lines of code": (39.8, 40),
-    "`isinstance` a thousand lines of code": (23.6, 14),
+    "`Any` a thousand lines of code": (39.9, 40),
+    "`isinstance` a thousand lines of code": (23.5, 14),
     "abstract bases": (44, 30),
     "names of classes in two files": (21, 0),
 }
