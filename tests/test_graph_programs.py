@@ -146,7 +146,12 @@ def test_what_a_program_refuses() -> None:
         (lambda: graphs.Poisson(weight), TypeError, "rate of Poisson is weight"),
         (lambda: graphs.Gamma(rate, 1.0), TypeError, "the shape is the variable 'rate'"),
         (lambda: graphs.Dirichlet(rate), TypeError, "a Dirichlet has no closed form"),
-        (lambda: graphs.Categorical(jnp.array([0.5, 0.4])), ValueError, "sum to 0.9; divide"),
+        (lambda: graphs.Categorical(jnp.array([0.5, 0.4])), ValueError, "sum of the .* Categorical is 0.9 and not one"),
+        (lambda: graphs.Categorical(jnp.array([1.5, -0.5])), ValueError, "is 1.5; give probabilities, from 0 to 1"),
+        (lambda: graphs.Bernoulli(1.5), ValueError, "the probability of Bernoulli is 1.5; give probabilities"),
+        (lambda: graphs.Markov(4, jnp.array([0.5, 0.9]), jnp.eye(2)), ValueError, "sum of the initial of Markov is 1.4"),
+        (lambda: graphs.Normal(jnp.nan, precision=1.0), ValueError, "the mean of Normal is nan; give finite numbers"),
+        (lambda: graphs.MultivariateNormal(jnp.zeros(2), -jnp.eye(2)), ValueError, "eigenvalue of the precision .* -1"),
         (lambda: graphs.HalfCauchy(-1.0), ValueError, "-1.0; give a positive number"),
         (lambda: graphs.Coordinate(0), ValueError, "sweeps=0 is not possible"),
     ):

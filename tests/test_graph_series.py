@@ -100,9 +100,13 @@ def test_associative_scans_are_the_same_series() -> None:
             make()
 
 
-def test_hidden_categories_are_summed_over_all_series() -> None:
+@pytest.mark.parametrize("forbidden", [False, True])
+def test_hidden_categories_are_summed_over_all_series(forbidden: bool) -> None:
+    """Also from left to right, with transitions of probability zero, whose logarithm is -∞."""
     T, K = 5, 3
     start, step = RANDOM.dirichlet(np.ones(K)), RANDOM.dirichlet(np.ones(K), K)
+    if forbidden:
+        start, step = np.array([1.0, 0.0, 0.0]), np.triu(step) / np.triu(step).sum(axis=1, keepdims=True)
     levels, y = np.array([-1.0, 0.5, 2.0]), RANDOM.normal(size=(2, T))
     y[0, 2] = np.nan
 
@@ -120,7 +124,8 @@ def test_hidden_categories_are_summed_over_all_series() -> None:
     for row in range(2):
         terms, states = [], list(itertools.product(range(K), repeat=T))
         for z in states:
-            log = np.log(start[z[0]]) + sum(np.log(step[i, j]) for i, j in itertools.pairwise(z))
+            with np.errstate(divide="ignore"):
+                log = np.log(start[z[0]]) + sum(np.log(step[i, j]) for i, j in itertools.pairwise(z))
             densities = stats.norm(levels[list(z)], np.sqrt(0.5)).logpdf(y[row])
             terms.append(log + np.nansum(densities))
         total = logsumexp(terms)

@@ -234,10 +234,8 @@ def averaged(function: Callable[[Environment], Any], names: frozenset[str], envi
 
 def argument(value: Any, kind: type[Statistics], of: str) -> Expression:
     """Returns an argument, checked to have the statistics that the factor needs."""
-    if not isinstance(value, Expression):
-        array = np.asarray(value)
-        if kind.constraint.get("") == "positive" and array.dtype != object and not np.all(array > 0):
-            raise ValueError(f"{of} is {array.ravel()[np.argmin(array)]:g}; give positive numbers")
+    if not isinstance(value, Expression) and np.asarray(value).dtype != object:
+        _require_known(kind.constraint.get(""), np.asarray(value), of)
     operand = lifted(value)
     if isinstance(operand, ScaleProduct):
         raise TypeError(
@@ -252,6 +250,21 @@ def argument(value: Any, kind: type[Statistics], of: str) -> Expression:
             "in NumPyro for cvi(), or as lamu.LogDensity for nuts()"
         )
     return operand
+
+
+def _require_known(constraint: str | None, array: np.ndarray, of: str) -> None:
+    """Raises a ValueError for known numbers that no variable could have there."""
+    if constraint == "positive_definite":
+        array = np.linalg.eigvalsh(array)
+        of = f"an eigenvalue of {of}"
+    positive, shares = constraint in ("positive", "positive_definite"), constraint in ("unit_interval", "simplex")
+    outside = ~(array > 0) if positive else ~((array >= 0) & (array <= 1)) if shares else np.isnan(array)
+    if outside.any():
+        advice = "positive numbers" if positive else "probabilities, from 0 to 1" if shares else "finite numbers"
+        raise ValueError(f"{of} is {array[outside][0]:g}; give {advice}")
+    sums = np.ravel(np.sum(array, axis=-1)) if constraint == "simplex" else np.ones(1)
+    if not np.allclose(sums, 1.0, atol=1e-5):
+        raise ValueError(f"the sum of {of} is {sums[np.argmax(np.abs(sums - 1))]:g} and not one; divide by it")
 
 
 def require_inside(support: Support, name: str, value: np.ndarray, observed: np.ndarray, misses: bool = False) -> None:

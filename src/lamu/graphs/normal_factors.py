@@ -83,7 +83,7 @@ def Normal(mean: Any, precision: Any = None, scale: Any = None) -> Factor:
 
 def _mean(mean: Any) -> Expression:
     expression = lifted(mean)
-    if expression.kinds() and not {Numbers, Statistics} & set(expression.kinds()):
+    if isinstance(expression, KnownValue) or (expression.kinds() and not {Numbers, Statistics} & {*expression.kinds()}):
         return argument(mean, Numbers, "the mean of Normal")
     return expression
 

@@ -366,11 +366,7 @@ def Categorical(probabilities: Any) -> CategoricalFactor:
         >>> graphs.Categorical(jnp.full(4, 0.25)).shape
         (4,)
     """
-    operand = argument(probabilities, Probabilities, "the probabilities of Categorical")
-    if isinstance(operand, KnownValue) and not np.allclose(np.sum(np.asarray(operand.value), axis=-1), 1.0, atol=1e-5):
-        sums = np.ravel(np.sum(np.asarray(operand.value), axis=-1))
-        raise ValueError(f"the probabilities sum to {sums[np.argmax(np.abs(sums - 1))]:g}; divide them by their sum")
-    return CategoricalFactor(operand)
+    return CategoricalFactor(argument(probabilities, Probabilities, "the probabilities of Categorical"))
 
 
 @record

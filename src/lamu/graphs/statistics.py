@@ -334,7 +334,8 @@ class Probabilities(Statistics):
 
     @classmethod
     def of(cls, value: Any) -> Probabilities:
-        return cls(jnp.log(value))
+        # Of zero, as of a transition that a model forbids, the least finite one: 0 log 0 is zero, and not NaN.
+        return cls(jnp.log(jnp.maximum(value, jnp.finfo(jnp.asarray(value).dtype).tiny)))
 
     def mode(self) -> Any:
         # Close to zero where it is negative and the mode is at the edge.
