@@ -149,7 +149,11 @@ def test_what_a_program_refuses() -> None:
         (lambda: graphs.Categorical(jnp.array([0.5, 0.4])), ValueError, "sum of the .* Categorical is 0.9 and not one"),
         (lambda: graphs.Categorical(jnp.array([1.5, -0.5])), ValueError, "is 1.5; give probabilities, from 0 to 1"),
         (lambda: graphs.Bernoulli(1.5), ValueError, "the probability of Bernoulli is 1.5; give probabilities"),
-        (lambda: graphs.Markov(4, jnp.array([0.5, 0.9]), jnp.eye(2)), ValueError, "sum of the initial of Markov is 1.4"),
+        (
+            lambda: graphs.Markov(4, jnp.array([0.5, 0.9]), jnp.eye(2)),
+            ValueError,
+            "sum of the initial of Markov is 1.4",
+        ),
         (lambda: graphs.Normal(jnp.nan, precision=1.0), ValueError, "the mean of Normal is nan; give finite numbers"),
         (lambda: graphs.MultivariateNormal(jnp.zeros(2), -jnp.eye(2)), ValueError, "eigenvalue of the precision .* -1"),
         (lambda: graphs.HalfCauchy(-1.0), ValueError, "-1.0; give a positive number"),
@@ -159,6 +163,11 @@ def test_what_a_program_refuses() -> None:
             wrong()
     with m.rows():
         z = m.sample("z", graphs.Categorical(weight))
+        for compared in (lambda: (z == 1) * 2.0, lambda: np.array(1) != z, lambda: z > 0, lambda: 1.0 if z else 0.0):
+            with pytest.raises(
+                TypeError, match=r"z has no value .* cannot be compared or decide; index .* effect\[z\]"
+            ):
+                compared()
         with pytest.raises(ValueError, match=r"has 4 categories and the plate \['rate'\] has 3 members"):
             graphs.Poisson(rate[z])
         with pytest.raises(TypeError, match=r"give it a factor, for instance graphs.Gamma"):

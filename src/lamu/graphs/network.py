@@ -114,7 +114,7 @@ def exp(f: Any) -> Exp:
         >>> z.shape
         (2,)
     """
-    if not next(applications(f), None) or f.kinds():
+    if next(applications(f), None) is None or f.kinds():
         raise TypeError(f"exp takes what a network returns, and was given {f!r}; call a network of m.network")
     return Exp(f)
 

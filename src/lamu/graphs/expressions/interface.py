@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -99,6 +100,28 @@ class Expression:
             environment: the environment.
         """
         return jnp.sum(weight * self.of_kind(Numbers, environment).second)
+
+    def __init_subclass__(cls) -> None:
+        cls.__eq__ = Expression.__eq__  # and not that of records, which is False beside numbers
+        cls.__hash__ = Expression.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, int | float | np.ndarray | jax.Array):
+            self._compared()
+        return type(other) is type(self) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(vars(self).values()))
+
+    def _compared(self, *_: object) -> bool:
+        """Raises a TypeError that names what takes the place of a comparison."""
+        names = ", ".join(sorted(self.names)) or "an input"
+        raise TypeError(
+            f"{names} has no value while a graph is written, and cannot be compared or decide; index a variable by a "
+            f"category, effect[{names}], or make the comparison a column of the data"
+        )
+
+    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = _compared
 
     def __array__(self, *_: Any, **__: Any) -> Any:  # NumPy asks for it where a variable indexes an array
         raise TypeError(without_value(sorted(self.names)))
