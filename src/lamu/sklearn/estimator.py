@@ -424,8 +424,9 @@ class BayesianEstimator(PosteriorEstimator):
         if all(choice is None for choice in (self.network, self.prior, self.algorithm, self.epochs)):
             return fit_table(x, y, likelihood, weight=weight, seed=seed).posterior
         network = MLP((64, 64)) if self.network is None else self.network
-        learned = self.algorithm is None or self.algorithm.traits.chooses_prior_scale
-        prior = self.prior or (LearnedNormal(0.5) if learned else Normal(0.5))
+        chosen = self.algorithm is None or self.algorithm.traits.chooses_prior_scale
+        default = LearnedNormal(0.5) if chosen else Normal(0.5)
+        prior = default if self.prior is None else self.prior
         model = Model(network, likelihood, prior).standardised(x, y, weight)
         data = {"x": x, "y": y, "weight": weight}
         if self.prior is None:
