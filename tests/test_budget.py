@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_300, 74_000),
+    "lines": (103_301, 74_000),
     "files": (356, 330),
-    "lines of code": (51_118, 36_000),
+    "lines of code": (51_119, 36_000),
     "lines of code, core": (34_159, 25_000),
     "lines of code, graphs": (8_188, 6_000),
-    "lines of code, tables": (8_771, 5_000),
+    "lines of code, tables": (8_772, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.480, 0.5),
     "import lines a line of code": (0.169, 0.15),
