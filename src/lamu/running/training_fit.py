@@ -29,7 +29,7 @@ _FEWEST, _MOST = 20, 1024  # training rows that can decide, and that do
 _SHORT = 50  # steps, of fewer than which `Unconverged` tells to take more
 _HARDLY = 0.05  # of a constant's deviance, below which hardly anything was learned
 _NEARLY = 0.95  # of the variance, above which a noise learned from the same rows is a small rest of it
-_NUMBERS = 2**26  # of the Jacobian of all rows, 256 MiB
+_NUMBERS = 2**26  # of the inputs, and of the Jacobian of all rows, 256 MiB
 _APART = 0.5
 # Of a constant's loss. On 24 sets whose classes a network separates and tells of other rows (digits, iris, spirals, a
 # hyperplane in as many dimensions as rows) it was .04 to 1.2, on twelve with noise in their classes 3.4 and more.
@@ -65,7 +65,7 @@ def warn_training_fit(fit: Fit, rows: Arrays | Stream, example: Batch, objective
     may_underfit = may_underfit and explained(np.mean(losses[-max(1, len(losses) // 10) :])) < _HARDLY
     size = int(objective.data_size)
     may_overfit = not validated and _is_of_a_point(fit, size)
-    whole = known is rows and known.count <= _MOST
+    whole = known is rows and known.count <= _MOST and np.size(known.x) <= _NUMBERS
     if may_overfit and model.has_classes and whole and _neighbours_differ(np.asarray(known.x), np.asarray(known.y)):
         _warn_learned_one_by_one(fit.posterior, model, known, constant, float(objective.likelihood_power))
     may_overfit = may_overfit and not model.has_classes
