@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -85,14 +87,15 @@ def test_zero_inflated_counts_are_learned_by_ncvmp() -> None:
     assert fit.convergence.divergence < 0.4  # 5.0 before, at which the weights end
 
 
-def test_classes_are_refused_by_ncvmp() -> None:
+@pytest.mark.parametrize("algorithm", [ncvmp(), svi()], ids=["ncvmp", "svi"])
+def test_classes_are_refused_by_a_quadrature_over_outputs(algorithm: Any) -> None:
     def program(m) -> None:
         w = m.sample("w", MultivariateNormal(jnp.zeros(1), jnp.eye(1)), plate=3)
         with m.rows():
             m.sample("y", lamu.likelihoods.Categorical(3)(w @ m.data("x")))
 
     with pytest.raises(TypeError, match=r"3 outputs for each target of 'y'.*use ivon"):
-        lamu.fit(lamu.Graph(program), {"x": X, "y": np.arange(30) % 3}, ncvmp(), steps=1)
+        lamu.fit(lamu.Graph(program), {"x": X, "y": np.arange(30) % 3}, algorithm, steps=1)
 
 
 def test_a_dispersion_that_is_learned_counts_its_own_prior() -> None:

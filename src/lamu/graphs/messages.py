@@ -234,6 +234,11 @@ class GraphMessages(MessageTarget):
                     f"{', '.join(about)} would keep the deviation of the prior; use ivon() or nuts()"
                 )
 
+    def first_belief(self, key: RandomKey, batch: Batch, temperature: Any) -> Product:
+        # Of svi, whose likelihoods have an expectation by quadrature.
+        self.require_messages("svi()", exact=False)
+        return super().first_belief(key, batch, temperature)
+
     def fewer_rows(self, batch: Batch) -> Batch | None:
         """Returns fewer rows with the same sums, if the bound of a row is quadratic in its observations."""
         return condensed(self.in_rows, self.local or {}, batch)
