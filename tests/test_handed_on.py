@@ -477,7 +477,8 @@ def test_where_no_scale_is_compared_one_fit_has_all_rows(
     monkeypatch.setattr(validation_choice, "fit", inner)
     found = lamu.fit_prior_scale(model, DATA, algorithm, validation=0.25, seed=4, temperature=0.5)
     (call,) = inner.calls
-    assert (call.model, call.algorithm, call.numbers) == (model, algorithm, list(range(N)))
+    guess = model if told or model is MODEL else replace(model, prior=Normal(LEARNED.prior.start))
+    assert (call.model, call.algorithm, call.numbers) == (guess, algorithm, list(range(N)))
     assert (call.options["seed"], call.options["temperature"]) == (4, 0.5)
     assert call.options.get("validation") == (0.25 if told else None)
     assert found.scales == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ import numpyro
 import numpyro.distributions as dist
 
 from lamu import tree
-from lamu.algorithms.closed_form.message_passing import EmState, VmpState, cvi, em, ncvmp, vmp
+from lamu.algorithms.closed_form.message_passing import EmState, cvi, em, ncvmp, vmp
 from lamu.data import load
 from lamu.data.batch import Batch
 from lamu.families import Dirichlet, NormalWishart
@@ -76,10 +77,9 @@ def _vmp() -> Check:
 
     graph = iris_mixture(0.7, NormalWishart(jnp.zeros(D), 0.5, 6.0, 2.0 * jnp.eye(D)))
     start = jax.tree.map(lambda leaf: leaf[None], after(3))
-    number = jnp.zeros(1)
-    state = VmpState(start, number, number, number, number > 0, least=number, idle=jnp.zeros(1, int))
-    batch = graph.read({"y": x}).full()
-    state, _ = jax.jit(vmp().step)(jax.random.key(0), state, batch, Objective(graph, len(x)))
+    batch, objective = graph.read({"y": x}).full(), Objective(graph, len(x))
+    state = replace(vmp().init(jax.random.key(0), objective, batch), beliefs=start)
+    state, _ = jax.jit(vmp().step)(jax.random.key(0), state, batch, objective)
     deviation = _graph_distance(jax.tree.map(lambda leaf: leaf[0], state.beliefs), after(4))
     return Check("vmp", "iteration 4 of scikit-learn's BayesianGaussianMixture from its iteration 3", deviation, 1e-9)
 

@@ -17,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted, check_non_negative
 from lamu.algorithms import vmp
 from lamu.graphs import Graph, models
 from lamu.loop import fit
-from lamu.running.conclusion import Diverged
 from lamu.sizes import whole_number
 from lamu.sklearn.estimator import PosteriorEstimator, RandomState
 from lamu.typing import Inputs, Number, Targets
@@ -29,10 +28,6 @@ __all__ = ["FactorAnalysis", "GaussianMixture", "GraphEstimator", "StandardisedE
 def _graph(make: Callable[..., Graph], dtype: np.dtype, *arguments: object) -> Graph:
     with jax.enable_x64(dtype == np.float64):
         return make(*arguments)
-
-
-def _in_64_bits(data: dict[str, object]) -> dict[str, object]:
-    return {name: part.astype(float) if isinstance(part, np.ndarray) else part for name, part in data.items()}
 
 
 class GraphEstimator(PosteriorEstimator):
@@ -53,13 +48,7 @@ class GraphEstimator(PosteriorEstimator):
             check_scalar(self.max_iter, "max_iter", Integral, min_val=1)
         graph, algorithm = _graph(make, dtype, *arguments), vmp(restarts=self.n_init)
         with jax.enable_x64(dtype == np.float64):
-            try:
-                fitted = fit(graph, data, algorithm, seed=self._drawn_seed(), steps=self.max_iter, progress=False)
-            except Diverged:
-                if dtype == np.float64:
-                    raise
-                # Columns that factors determine, as equal ones, have hardly any noise, less than float32 resolves.
-                return self._learn(_in_64_bits(data), np.dtype(np.float64), make, *arguments)
+            fitted = fit(graph, data, algorithm, seed=self._drawn_seed(), steps=self.max_iter, progress=False)
             self.posterior_ = fitted.posterior
             self.lower_bound_ = float(np.asarray(fitted.posterior.evidence))
         self.n_iter_ = len(fitted.history["loss"])
@@ -179,7 +168,8 @@ class FactorAnalysis(_Components, StandardisedEstimator):
             ValueError: for infinite numbers, or a column without a value.
         """
         del y
-        rows = self._first(X)
+        # In 64 bits: columns that factors determine, as equal ones, have hardly any noise, less than float32 resolves.
+        rows = self._first(X).astype(float)
         factors = rows.shape[1] if self.n_components is None else self.n_components
         self._learn({"y": rows}, rows.dtype, models.FactorAnalysis, factors, rows.shape[1])
         self.components_ = (self.scale_[:, None] * self._shared("W")).T
