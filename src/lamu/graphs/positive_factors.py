@@ -10,7 +10,7 @@ import numpy as np
 from jax.scipy.special import betaln, gammaln
 
 from lamu.families import Poisson as CountBelief
-from lamu.graphs.expressions import Environment, Expression, KnownValue, RateProduct, ScaleProduct, Variable, lifted
+from lamu.graphs.expressions import Environment, Expression, RateProduct, ScaleProduct, Variable, lifted
 from lamu.graphs.factor import Factor, argument, one_hot, summed
 from lamu.graphs.statistics import (
     Bits,
