@@ -68,7 +68,7 @@ def test_a_chain_is_kalmans_filter_and_its_gradient_the_smoother(holes: float) -
 @pytest.mark.stress
 def test_associative_scans_are_the_same_series() -> None:
     """Bounds, messages and latents of both, with holes, and that the scan has log₂ T rounds: no loop over times."""
-    T, start = 9, jnp.array([0.3, 0.7])
+    T, start, step = 9, jnp.array([0.3, 0.7]), jnp.full((2, 2), 0.5)
     y = RANDOM.normal(size=(2, T))
     y[0, 3] = np.nan
 
@@ -95,7 +95,7 @@ def test_associative_scans_are_the_same_series() -> None:
         found[scan] = jax.jit(jax.value_and_grad(F))(theta)
     for one, other in zip(*(jax.tree.leaves(part) for part in found.values()), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
-    for make in (lambda: graphs.GaussianChain(3, A, Q, scan="both"), lambda: graphs.Markov(3, start, A, scan="both")):
+    for make in (lambda: graphs.GaussianChain(3, A, Q, scan="both"), lambda: graphs.Markov(3, start, step, scan="both")):
         with pytest.raises(ValueError, match='scan=\'both\' is not known; give "sequential" or "associative"'):
             make()
 

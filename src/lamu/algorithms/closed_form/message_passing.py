@@ -135,6 +135,7 @@ class VmpState:
     phase: Any = None  # which sweep of an extrapolation is next
     longest: Any = None  # step of an extrapolation, in steps of a sweep
     slowest: Any = None  # step of recent ones, without that limit
+    calm: Any = None  # number of sweeps near the fixed point, without those from trials
 
 
 @record
@@ -170,6 +171,7 @@ class Vmp(CoordinateAscent):
             jnp.full(self.restarts, -_PLAIN, jnp.int32),
             jnp.full(self.restarts, _LONGER, dtype),
             jnp.ones(self.restarts, dtype),
+            jnp.zeros(self.restarts, jnp.int32),
         )
 
     def step(self, key: RandomKey, state: VmpState, batch: Batch, objective: Objective) -> tuple[VmpState, Info]:
@@ -213,7 +215,10 @@ class Vmp(CoordinateAscent):
         still = jnp.abs(value - state.bound) <= self.smallest_rise(value, batch)
         shrinks = residual <= state.least
         least, idle = jnp.where(shrinks, 0.99 * residual, state.least), jnp.where(shrinks, 0, state.idle + 1)
-        settled = still & (near | (idle >= _IDLE))
+        extrapolates = self.exact and graph.expansion is None
+        # Where it extrapolates, on both sides of a trial: near a saddle the steps after one shrink at first.
+        calm = jnp.where(state.phase == _TRIAL, state.calm, jnp.where(still & near, state.calm + 1, 0))
+        settled = (calm >= (_CALM if extrapolates else 1)) | (still & (idle >= _IDLE))
         swept = VmpState(
             beliefs,
             value,
@@ -228,8 +233,9 @@ class Vmp(CoordinateAscent):
             state.phase,
             state.longest,
             state.slowest,
+            calm,
         )
-        if not self.exact or graph.expansion is not None:
+        if not extrapolates:
             return swept
         return _extrapolated(state, swept, value >= state.bound - self.smallest_rise(value, batch))
 
@@ -293,6 +299,7 @@ def _step(old: Belief, new: Belief, mu_old: Statistics, mu_new: Statistics) -> A
 _FIRST, _SECOND, _TRIAL = 0, 1, 2  # sweeps; numbers below are of plain sweeps
 _PLAIN = 6  # sweeps before the first extrapolation; not tuned
 _PLAIN_AGAIN = 2  # sweeps after a rejected one
+_CALM = 3  # sweeps near the fixed point that end an ascent: more than the two between trials
 _LONGER, _LONGEST = 4.0, 1024.0  # factor of the longest step, up after a trial that was kept, and down after another
 _FORGOTTEN = 0.9  # of the slowest rate, after each trial
 
