@@ -95,7 +95,9 @@ def test_associative_scans_are_the_same_series() -> None:
         found[scan] = jax.jit(jax.value_and_grad(F))(theta)
     for one, other in zip(*(jax.tree.leaves(part) for part in found.values()), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
-    for make in (lambda: graphs.GaussianChain(3, A, Q, scan="both"), lambda: graphs.Markov(3, start, step, scan="both")):
+    chain = lambda: graphs.GaussianChain(3, A, Q, scan="both")
+    states = lambda: graphs.Markov(3, start, step, scan="both")
+    for make in (chain, states):
         with pytest.raises(ValueError, match='scan=\'both\' is not known; give "sequential" or "associative"'):
             make()
 
