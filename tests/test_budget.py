@@ -20,14 +20,14 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_296, 74_000),
+    "lines": (103_303, 74_000),
     "files": (356, 330),
-    "lines of code": (51_115, 36_000),
-    "lines of code, core": (34_159, 25_000),
+    "lines of code": (51_121, 36_000),
+    "lines of code, core": (34_165, 25_000),
     "lines of code, graphs": (8_191, 6_000),
     "lines of code, tables": (8_765, 5_000),
     "lines of code, outside of the library": (0, 0),
-    "docstring lines a line of code": (0.481, 0.5),
+    "docstring lines a line of code": (0.480, 0.5),
     "import lines a line of code": (0.169, 0.15),
     "`Any` a thousand lines of code": (39.9, 40),
     "`isinstance` a thousand lines of code": (23.5, 14),
