@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import time
 from functools import partial
 from pathlib import Path
 
@@ -113,6 +114,12 @@ gc.set_threshold(100_000)
 
 
 MAPS, MOST_MAPS, ENDED = Path("/proc/self/maps"), 40_000, itertools.count(1)
+MOST_MAPS_BEFORE_LONG_TESTS, LONG, BEGUN = 15_000, 10.0, {"at": 0.0}  # seconds; one of them may add 40,000
+
+
+def pytest_runtest_logstart(nodeid: str, location: tuple[str, int | None, str]) -> None:
+    """Notes when a test began."""
+    BEGUN["at"] = time.monotonic()
 
 
 def pytest_runtest_logfinish(nodeid: str, location: tuple[str, int | None, str]) -> None:
@@ -122,7 +129,9 @@ def pytest_runtest_logfinish(nodeid: str, location: tuple[str, int | None, str])
     one without a word: `make stress` did, after some thousand tests in one process.
     """
     # To count them takes a while itself: not after every test.
-    if next(ENDED) % 16 == 0 and MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:
+    was_long = time.monotonic() - BEGUN["at"] > LONG
+    most = MOST_MAPS_BEFORE_LONG_TESTS if was_long else MOST_MAPS
+    if (next(ENDED) % 16 == 0 or was_long) and MAPS.exists() and MAPS.read_bytes().count(b"\n") > most:
         jax.clear_caches()
 
 
