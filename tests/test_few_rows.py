@@ -135,6 +135,23 @@ def _gamma_table(rows: int) -> tuple[np.ndarray, np.ndarray]:
     return x, np.exp(0.4 + x @ [0.6, -0.4]) * random.gamma(2.0, size=rows) / 2.0
 
 
+def test_the_mean_of_a_skewed_posterior_has_the_weights_power_and_offsets_of_its_rows() -> None:
+    x, y = _gamma_table(12)
+    model = lamu.Model(Linear(), lamu.likelihoods.Weibull(), Normal(1.0))
+
+    def bias(data: dict[str, Any], power: float = 1.0) -> float:
+        laplace = lamu.algorithms.laplace()
+        found = lamu.fit(model, data, laplace, steps=200, batch_size=24, likelihood_power=power)
+        return float(found.posterior.mean["network"]["layers"][0]["bias"][0])
+
+    once = bias({"x": x, "y": y})
+    assert bias({"x": x, "y": 3.0 * y, "offset": np.full(12, np.log(3.0))}) == pytest.approx(once, abs=1e-4)
+    twice = bias({"x": np.concatenate([x, x]), "y": np.concatenate([y, y])})
+    assert abs(twice - once) > 1e-3
+    assert bias({"x": x, "y": y, "weight": np.full(12, 2.0)}) == pytest.approx(twice, abs=1e-4)
+    assert bias({"x": x, "y": y}, 2.0) == pytest.approx(twice, abs=1e-4)
+
+
 @pytest.mark.parametrize(
     ("likelihood", "distribution"),
     [

@@ -198,8 +198,8 @@ class LearnedNormal(IndependentLeaves):
     held-out rows of `lamu.fit(validation=...)`, and their posterior's model has `Normal(s)` instead of this prior.
     `lamu.fit_folds` compares s, 2s and s/2 by the out-of-fold density for any algorithm, and `lamu.fit_prior_scale`
     doubles or halves s as long as held-out rows are predicted better. In a single run every other algorithm uses the
-    first guess: the joint density of θ and s has no maximum, so an optimiser could not learn s, and the ELBO of a
-    mean-field belief about a network is greatest where most weights are pruned.
+    first guess, and a line of the logger `lamu` says so: the joint density of θ and s has no maximum, so an optimiser
+    could not learn s, and the ELBO of a mean-field belief about a network is greatest where most weights are pruned.
 
     Attributes:
         start: the first guess of s, used to find the mode.
