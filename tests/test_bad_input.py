@@ -14,6 +14,7 @@ import sys
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 
 import lamu
@@ -161,6 +162,26 @@ def test_strings_are_no_data():
             read_rows(data)
     with pytest.raises(TypeError, match="dtype complex128, which is not of real numbers; convert it"):
         read_rows((X, 1j * Y))
+
+
+def test_frames_of_numbers_and_truth_values_are_read_as_numbers():
+    """The advice to take `pandas.get_dummies` led to columns of truth values, and these to the next refusal."""
+    frame = pd.DataFrame({"a": [0.5, 1.5, 2.5, 3.5], "word": ["u", "v"] * 2})
+    with pytest.raises(TypeError, match=r"encode its words, as 'u', for instance pandas.get_dummies\(x\)"):
+        read_rows((frame, Y))
+    coded = pd.get_dummies(frame)
+    whole = coded.assign(n=pd.array([1, 2, 3, 4], dtype="Int64"))
+    for given in (coded, coded.to_numpy(), whole):
+        expected = np.asarray(given, np.float64)
+        model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian())
+        np.testing.assert_array_equal(model.rows((given, Y)).x, expected)
+        np.testing.assert_array_equal(model.inputs(given), expected)
+        np.testing.assert_allclose(model.standardised(given, Y).network.shift, expected.mean(axis=0))
+    with pytest.raises(ValueError, match="x is NaN or infinite in float64 in 1 place, first nan in row 1, column 3"):
+        read_rows((whole.assign(n=pd.array([1, None, 3, 4], dtype="Int64")), Y))
+    days = frame.assign(word=pd.to_timedelta(np.arange(4), unit="D"))
+    with pytest.raises(TypeError, match=r"convert its values such as Timedelta\('0 days 00:00:00'\) to numbers"):
+        read_rows((days, Y))
 
 
 def test_a_third_array_is_told_from_batches():

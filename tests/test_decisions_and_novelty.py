@@ -94,12 +94,29 @@ def test_a_deferred_regression_decides_as_one_in_memory() -> None:
     np.testing.assert_allclose(parts, whole, rtol=1e-12)
 
 
+TWO = MixturePredictive.equal(Bernoulli(), {}, jnp.ones((2, 5, 1)))
+LINE = GaussianPredictive(jnp.zeros(2), jnp.ones((2, 1, 1)), jnp.ones(2))
+
+
+def test_truth_values_and_whole_floats_are_classes_and_actions() -> None:
+    """Truth values picked rows, so that as many of them as classes were other targets."""
+    expected = scores.realised_regret([0, 1], U[:, :2], [1, 1])
+    for y in ([True, True], [1.0, 1.0]):
+        np.testing.assert_array_equal(scores.realised_regret([False, True], U[:, :2], y), expected)
+
+
 @for_each(
     "call, match",
     [
         (lambda: scores.expected_utility(classes(P), np.eye(2)), r"\(2, 2\) does not fit; give \[actions, 3\]"),
         (lambda: scores.expected_utility(classes(P), np.full((2, 3), np.nan)), "not a finite table"),
-        (lambda: scores.expected_regret(classes(P), U, 4), "4 actions, 0 to 3, and one that was chosen is 4"),
+        (lambda: scores.expected_regret(classes(P), U, 4), "4 actions, 0 to 3, and one that was given is 4"),
+        (lambda: scores.expected_regret(classes(P), U, -1), "4 actions, 0 to 3, and one that was given is -1"),
+        (lambda: scores.realised_regret([0, 1], U, [-1, 1]), "3 classes, 0 to 2, and one that was given is -1"),
+        (lambda: scores.realised_regret([0, 1], U, [3, 1]), "3 classes, 0 to 2, and one that was given is 3"),
+        (lambda: scores.realised_regret([0, 1], U, ["no", "yes"]), "3 classes, 0 to 2, and one that was given is no"),
+        (lambda: TWO.decide([[0.0, np.nan], [1.0, 0.0]]), "not a finite table"),
+        (lambda: LINE.decide(lambda y: -(y**2)), r"has the shape \(256, 2\); return \[actions, draws, N\]"),
         (lambda: scores.realised_regret([0, 1], U, [0]), "give one of each a row"),
     ],
 )

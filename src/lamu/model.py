@@ -19,7 +19,7 @@ from jax.core import Tracer
 
 from lamu import memory, tree
 from lamu.compile_once import require_untraced
-from lamu.data.arrays import Arrays, refuse_infinite, refuse_unread
+from lamu.data.arrays import Arrays, array_of, refuse_infinite
 from lamu.data.batch import Batch, with_offset
 from lamu.data.precision import blocks, moments, refuse_lost, unscaled
 from lamu.data.stream import Stream, aligned, by_name, column_names, inputs_of, read
@@ -158,9 +158,7 @@ class Model(Target):
         """
         require_untraced("model.standardised")
         x, names = by_name(x, self.columns), self.columns or column_names(x)
-        for name, part in (("x", x), ("y", y)):
-            refuse_unread(name, part)
-        x, y = (part if isinstance(part, jax.Array) else np.asarray(part) for part in (x, y))
+        x, y = (array_of(name, part) for name, part in (("x", x), ("y", y)))
         _require_columns(x)
         refuse_lost("x", x)
         floating = of_rows(x.dtype)
@@ -348,10 +346,7 @@ class Model(Target):
             x: inputs `[N, ...]` in the units of the data.
         """
         x = by_name(x, self.columns)
-        refuse_unread("x", x)
-        x = np.asarray(x) if not isinstance(x, jax.Array) else x
-        if x.dtype == object:  # a frame with Booleans among its numbers
-            x = x.astype(float)
+        x = array_of("x", x)
         # As for data: integer inputs would cast the constants of a standardised network to integers.
         x = x if x.dtype == of_rows(x.dtype) else x.astype(of_rows(x.dtype))
         if x.ndim < 2:

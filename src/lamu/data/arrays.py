@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,6 +29,7 @@ __all__ = [
     "UnfamiliarRows",
     "UnscaledRows",
     "UnscaledWeights",
+    "array_of",
     "folds_of",
     "refuse_infinite",
     "refuse_unread",
@@ -255,9 +257,9 @@ class Arrays:
     @classmethod
     def _read(cls, data: Data, look: Callable[..., None] | None = None, missing: bool = False) -> Arrays:
         data_parts = _parts(data)
-        y = {name: _numbers(name, part) for name, part in _targets(data_parts["y"]).items()}
+        y = {name: array_of(name, part) for name, part in _targets(data_parts["y"]).items()}
         first = next(iter(y.values()))
-        x = _numbers("x", data_parts["x"]) if "x" in data_parts else _no_inputs(first)
+        x = array_of("x", data_parts["x"]) if "x" in data_parts else _no_inputs(first)
         for part in (x, *y.values()):
             if part.ndim == 0:
                 raise ValueError(
@@ -268,7 +270,7 @@ class Arrays:
                 raise ValueError(f"x has {len(x)} rows and {name} has {len(part)}; pass one target a row of x")
         if len(x) == 0:
             raise ValueError("x and y have no rows; pass at least one")
-        auxiliary = {name: _numbers(name, data_parts[name]) for name in _KEYS[2:] if data_parts.get(name) is not None}
+        auxiliary = {name: array_of(name, data_parts[name]) for name in _KEYS[2:] if data_parts.get(name) is not None}
         weight, offset, mask = (auxiliary.get(name) for name in _KEYS[2:])
         if weight is not None and weight.shape != (len(x),):
             raise ValueError(f"weight has the shape {weight.shape}; pass one weight a row, the shape ({len(x)},)")
@@ -555,7 +557,7 @@ def refuse_unread(name: str, values: object) -> None:
         raise TypeError(f"{name} is sparse, a {type(values).__name__}; give {name}.toarray()")
 
 
-def _numbers(name: str, values: object) -> Any:
+def array_of(name: str, values: object) -> Any:
     """Returns an array of numbers: JAX arrays unchanged, anything else as NumPy, which keeps 64 bits for checks."""
     refuse_unread(name, values)
     if isinstance(values, Mapping):
@@ -570,12 +572,20 @@ def _numbers(name: str, values: object) -> Any:
             array = np.asarray(values)
         except ValueError as error:
             raise ValueError(f"{name} has rows of different lengths; pass an array with one shape") from error
-    real = (jnp.floating, jnp.integer, jnp.bool_)
+    real, odd = (jnp.floating, jnp.integer, jnp.bool_), None
+    if array.dtype == object:  # a frame with Booleans or missing values among its numbers
+        missing = np.array([value is None or type(value).__name__ == "NAType" for value in array.flat], bool)
+        kinds = {type(value) for value in array.flat[~missing]}
+        strange = tuple(kind for kind in kinds if not issubclass(kind, numbers.Real | np.bool_))
+        odd = next((value for value in array.flat if isinstance(value, strange)), None)
+        if not strange:
+            array = np.where(missing.reshape(array.shape), math.nan, array).astype(float)
     if not any(jnp.issubdtype(array.dtype, kind) for kind in real):
-        fix = "convert it, for instance to float32"
-        if array.dtype.kind in "OU" and any(isinstance(value, str) for value in array.flat[:1]):
+        odd = array.flat[0] if odd is None and array.dtype.kind == "U" and array.size else odd
+        fix = "convert it, for instance to float32" if odd is None else f"convert its values such as {odd!r} to numbers"
+        if isinstance(odd, str):
             words = "names, y = np.unique(y, return_inverse=True)" if name == "y" else "pandas.get_dummies(x)"
-            fix = f"encode its words, as {str(array.flat[0])!r}, for instance {words}"
+            fix = f"encode its words, as {str(odd)!r}, for instance {words}"
         raise TypeError(f"{name} has the dtype {array.dtype}, which is not of real numbers; {fix}")
     return array
 

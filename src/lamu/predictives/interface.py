@@ -245,12 +245,8 @@ class Predictive(ABC):
             samples: the number of draws.
         """
         if self.support.has_classes:
-            table = jnp.asarray(utility, self.mean.dtype)
             probabilities = self.probabilities
-            if table.ndim != 2 or table.shape[1] != probabilities.shape[-1]:
-                raise ValueError(
-                    f"a utility of shape {table.shape} does not fit; give [actions, {probabilities.shape[-1]}]"
-                )
+            table = jnp.asarray(utility_table(utility, probabilities.shape[-1]), self.mean.dtype)
             return jnp.argmax(probabilities @ table.T, axis=-1)
         if not isinstance(utility, Callable):
             raise TypeError("for regression the utility is a function of targets [draws, N]")
@@ -297,15 +293,36 @@ def mean_over_draws(utility: Callable[[Any], Any], targets: Array) -> Any:
     """Returns the mean over draws of a utility, `[actions, N]`, in chunks of draws where memory is short."""
     count, size = targets.shape[0], targets.size * targets.dtype.itemsize
     if isinstance(targets, Tracer) or size <= memory.budget() // _FEW_ACTIONS:
-        return utility(targets).mean(axis=1)
-    values = utility(targets[:1])  # for the number of actions
+        return _utilities(utility, targets).mean(axis=1)
+    values = _utilities(utility, targets[:1])  # for the number of actions
     at_once = max(1, memory.budget() * count // (size * len(values)))
     if at_once >= count:
-        return utility(targets).mean(axis=1)
+        return _utilities(utility, targets).mean(axis=1)
     total = 0.0 * values[:, 0]
     for start in range(0, count, at_once):
-        total = total + utility(targets[start : start + at_once]).sum(axis=1)
+        total = total + _utilities(utility, targets[start : start + at_once]).sum(axis=1)
     return total / count
+
+
+def _utilities(utility: Callable[[Any], Any], targets: Array) -> Any:
+    """Returns the utilities of actions, `[actions, draws, N]`; raises a ValueError for any other shape."""
+    values = utility(targets)
+    shape = jnp.shape(values)
+    if len(shape) < 3 or shape[1:3] != targets.shape[:2]:
+        raise ValueError(f"the utility of targets {targets.shape} has the shape {shape}; return [actions, draws, N]")
+    return values
+
+
+def utility_table(utility: object, classes: int | None = None) -> Any:
+    """Returns a finite table of utilities, `[actions, classes]`; raises a ValueError for any other."""
+    if isinstance(utility, Tracer):
+        return utility
+    table = np.asarray(utility, float)
+    if table.ndim != 2 or not np.isfinite(table).all():
+        raise ValueError(f"a utility of shape {table.shape} is not a finite table; give [actions, classes]")
+    if classes not in (None, table.shape[1]):
+        raise ValueError(f"a utility of shape {table.shape} does not fit; give [actions, {classes}]")
+    return table
 
 
 def mean_deviations(left_out: Array, real: Array | None = None) -> Array:

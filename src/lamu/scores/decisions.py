@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.predictives.interface import Predictive, mean_over_draws
+from lamu.predictives.interface import Predictive, mean_over_draws, utility_table
 from lamu.scores.proper_scores import target
 from lamu.typing import Prediction, RandomKey, Targets
 
@@ -281,8 +281,7 @@ def expected_regret(
         [0.1, 0.9]
     """
     values, informed = _expected(pred, utility, key, samples)
-    chosen = np.broadcast_to(np.asarray(action), len(values))
-    _require_known(chosen, values.shape[1])
+    chosen = np.broadcast_to(_numbered("actions", action, values.shape[1]), len(values))
     return informed - values[np.arange(len(values)), chosen]
 
 
@@ -309,9 +308,12 @@ def realised_regret(action: object, utility: object, y: Targets) -> np.ndarray:
     chosen, y = np.asarray(action), np.asarray(y)
     if chosen.shape != y.shape or y.ndim != 1:
         raise ValueError(f"actions have the shape {chosen.shape} and targets {y.shape}; give one of each a row")
-    values = np.asarray(utility(jnp.asarray(y)[None]), float)[:, 0] if callable(utility) else _table(utility)[:, y]
-    _require_known(chosen, len(values))
-    return values.max(axis=0) - values[chosen, np.arange(len(y))]
+    if callable(utility):
+        values = np.asarray(utility(jnp.asarray(y)[None]), float)[:, 0]
+    else:
+        table = utility_table(utility)
+        values = table[:, _numbered("classes", y, table.shape[1])]
+    return values.max(axis=0) - values[_numbered("actions", chosen, len(values)), np.arange(len(y))]
 
 
 def with_question(utility: object, cost: float) -> Any:
@@ -351,7 +353,7 @@ def with_question(utility: object, cost: float) -> Any:
             return jnp.concatenate([values, jnp.max(values, axis=0)[None] - cost])
 
         return asked
-    table = _table(utility)
+    table = utility_table(utility)
     return np.concatenate([table, table.max(axis=0)[None] - cost])
 
 
@@ -359,9 +361,7 @@ def _expected(pred: Prediction, utility: Any, key: RandomKey | None, samples: in
     """Returns E[u(a, y)], `[N, actions]`, and E[max u], `[N]`."""
     if pred.support.has_classes:
         p = np.asarray(pred.support.probabilities(np.asarray(pred.mean, float)))
-        table = _table(utility)
-        if table.shape[1] != p.shape[1]:
-            raise ValueError(f"a utility of shape {table.shape} does not fit; give [actions, {p.shape[1]}]")
+        table = utility_table(utility, p.shape[1])
         return p @ table.T, p @ table.max(axis=0)
     if not isinstance(utility, Callable):
         raise TypeError("for regression the utility is a function of targets [draws, N]")
@@ -385,13 +385,14 @@ def _with_best(utility: Callable[[Any], Any], targets: Any) -> np.ndarray:
     return np.concatenate([values, values.max(axis=0)[None]])
 
 
-def _table(utility: object) -> np.ndarray:
-    table = np.asarray(utility, float)
-    if table.ndim != 2 or not np.isfinite(table).all():
-        raise ValueError(f"a utility of shape {table.shape} is not a finite table; give [actions, classes]")
-    return table
-
-
-def _require_known(action: np.ndarray, count: int) -> None:
-    if action.size and not (action.min() >= 0 and action.max() < count):
-        raise ValueError(f"there are {count} actions, 0 to {count - 1}, and one that was chosen is {action.max()}")
+def _numbered(of: str, given: object, count: int) -> np.ndarray:
+    """Returns the numbers of actions or classes; raises a ValueError for what is none of them."""
+    # An index of -1 would pick the last one, and truth values would pick rows.
+    numbers = np.asarray(given)
+    known = np.isin(numbers, np.arange(count))
+    if not known.all():
+        raise ValueError(
+            f"the utility has {count} {of}, 0 to {count - 1}, and one that was given is {numbers[~known][0]!s}; number "
+            f"them as the utility's {of} are"
+        )
+    return numbers.astype(int)
