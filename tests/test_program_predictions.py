@@ -275,6 +275,24 @@ def test_rows_without_inputs_are_asked_by_their_number() -> None:
     np.testing.assert_allclose(pred.std, np.full(5, np.sqrt(1 + 1 / precision)), rtol=0.01)
 
 
+def test_rows_are_as_many_as_the_program_says_at_an_argument() -> None:
+    """`predict({"size": 5})` had as many rows as the fit, where the number of rows is an argument of the program."""
+
+    def counted(size, y=None, X=0.0):
+        mean = sample("mean", dist.Normal(0.0, 3.0))
+        with plate("rows", size):
+            sample("y", dist.Normal(mean + X, 1.0), obs=y)
+
+    posterior = posterior_of(counted, {"size": len(Y), "y": Y}, "rows")
+    assert posterior.predict({}).mean.shape == Y.shape
+    for query in ({"size": 5}, {"size": 5, "y": None}, {"size": np.int64(5)}, {"y": np.full(5, np.nan)}, 5):
+        assert posterior.predict(query).mean.shape == (5,)
+    with_inputs = posterior_of(counted, {"size": len(Y), "y": Y, "X": Y}, "rows")
+    assert with_inputs.predict({"X": Y[:5]}).mean.shape == (5,)
+    with pytest.raises(ValueError, match="X kept what it was in the fit, so give every argument that changes"):
+        with_inputs.predict({"size": 5})
+
+
 def test_categories_of_new_rows_are_drawn() -> None:
     pred = posterior_of(two, {"y": Y}, "rows").predict(4, samples=DRAWS)
     assert pred.draws["z"].shape == (DRAWS, 4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -186,6 +187,9 @@ def query_at(model: SiteMessages, x: Inputs) -> ProgramQuery:
     others = {**fixed, **{name: value for name, value in given.items() if not _is_array(value)}}
     numbers = {name: value for name, value in numbers.items() if name not in others}
     numbers |= model.given_rows.of({name: numbers[name] for name in model.given_rows.names if name in numbers})
+    if rows is None:  # only the program tells how many, as in `plate("rows", n)`
+        sizes_of_plate = [_plate_size(model, arrays, rest) for rest in (fixed, {**others, **numbers})]
+        rows = _count_of_rows(model, arrays) if sizes_of_plate[0] == sizes_of_plate[1] else sizes_of_plate[1]
     sizes = _sizes({name: np.shape(value) for name, value in given.items()} | blank, arrays)
     anew = {name: np.shape(value) for name, value in given.items() if not _extends(value, arrays.get(name))} | blank
     shape_of = lambda name: blank.get(name) or _shape_at_rows(model, name, arrays[name].shape, rows, sizes)
@@ -233,8 +237,7 @@ def _fitted_arguments(model: SiteMessages) -> tuple[Params, Params]:
 
 def _sources(model: SiteMessages, arrays: Params, fixed: Params) -> dict[str, _Source]:
     """Returns the source of the values of every observed site, by name."""
-    rows = next((len(arrays[name]) for name in model.given_rows.names), 1)
-    plate = RowsPlate(model.joint.plate, rows)
+    plate = RowsPlate(model.joint.plate, _count_of_rows(model, arrays))
 
     def observed(arrays: Any) -> Params:
         sites = traced(model.joint.program, {**arrays, **fixed}, model.theta, plate)
@@ -260,8 +263,8 @@ def _inputs_used(closed: ClosedJaxpr, outputs: list[int]) -> list[bool]:
 
 def _read_arguments(
     model: SiteMessages, x: Inputs, arrays: Params, targets: set[str]
-) -> tuple[Params, dict[str, tuple[int, ...]], int]:
-    """Returns the given arguments by name, the shapes of those that are all NaN, and the number of rows."""
+) -> tuple[Params, dict[str, tuple[int, ...]], int | None]:
+    """Returns the given arguments by name, the shapes of those that are all NaN, and the number of rows if they tell."""
     names = model.given_rows.names
     if isinstance(x, int) and not isinstance(x, bool):
         needed = [name for name in names if name not in targets]
@@ -296,7 +299,24 @@ def _read_arguments(
     lacking = [name for name in names if name not in targets and name not in given]
     if lengths and lacking:
         raise ValueError(f"the program needs the argument {lacking[0]!r} of the {max(lengths.values())} rows; add it")
-    return given, blank, next(iter(lengths.values()), len(arrays[names[0]]) if names else 1)
+    return given, blank, next(iter(lengths.values()), None if names else 1)
+
+
+def _count_of_rows(model: SiteMessages, arrays: Params) -> int:
+    """Returns the number of rows of the fit."""
+    return next((len(arrays[name]) for name in model.given_rows.names), 1)
+
+
+def _plate_size(model: SiteMessages, arrays: Params, others: Params) -> int:
+    """Returns the size that the program gives to the plate of its rows."""
+    plate = RowsPlate(model.joint.plate, _count_of_rows(model, arrays))
+
+    def run() -> None:
+        traced(model.joint.program, {**arrays, **others}, {}, plate)
+
+    with suppress(Exception):  # the checks of the query name what fails; the plate comes before its sites
+        jax.eval_shape(run)
+    return int(plate.size)
 
 
 def _is_absent(value: Any) -> bool:
