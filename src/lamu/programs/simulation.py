@@ -264,7 +264,7 @@ def _inputs_used(closed: ClosedJaxpr, outputs: list[int]) -> list[bool]:
 def _read_arguments(
     model: SiteMessages, x: Inputs, arrays: Params, targets: set[str]
 ) -> tuple[Params, dict[str, tuple[int, ...]], int | None]:
-    """Returns the given arguments by name, the shapes of those that are all NaN, and the number of rows if they tell."""
+    """Returns the given arguments by name, the shapes of those that are all NaN, and the number of rows, or None."""
     names = model.given_rows.names
     if isinstance(x, int) and not isinstance(x, bool):
         needed = [name for name in names if name not in targets]
