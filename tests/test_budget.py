@@ -20,11 +20,11 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_326, 74_000),
+    "lines": (103_346, 74_000),
     "files": (356, 330),
-    "lines of code": (51_136, 36_000),
+    "lines of code": (51_147, 36_000),
     "lines of code, core": (34_172, 25_000),
-    "lines of code, graphs": (8_191, 6_000),
+    "lines of code, graphs": (8_202, 6_000),
     "lines of code, tables": (8_773, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.480, 0.5),
