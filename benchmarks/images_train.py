@@ -143,7 +143,7 @@ METHODS: dict[str, Method] = {
     "adam": Method(adam, settings((4e-3, 2e-3))),
     "sgd": Method(sgd, settings((0.02, 0.005))),
     "adamw": Method(adamw, tuple(Setting(rate, FLAT, decay) for rate in (4e-3, 2e-3) for decay in (0.3, 0.1))),
-    "sam": Method(lambda s, n: A.sam(Annealed(s.rate), momentum=0.9), settings((0.02, 0.005))),
+    "sam": Method(lambda s, n: A.sam(Annealed(s.rate, warmup=0.1), momentum=0.9), settings((0.02, 0.005))),
     "ivon": Method(lambda s, n: A.ivon(Annealed(s.rate, warmup=0.1)), RULE),
     "vogn": Method(lambda s, n: A.vogn(Annealed(s.rate, warmup=0.1)), RULE),
     "bsam": Method(lambda s, n: A.bsam(Annealed(s.rate, warmup=0.1)), RULE),

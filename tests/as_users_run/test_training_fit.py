@@ -47,6 +47,26 @@ def test_a_belief_that_has_learned_nothing_is_told_with_the_figures_of_a_constan
     assert ("take laplace()" in text) == (y.dtype.kind == "f")
 
 
+@pytest.mark.parametrize(
+    ("rate", "members"), [(3.0, 1), (3.0, 2), (0.1, 1)], ids=["dead", "an ensemble of the dead", "alive"]
+)
+def test_a_network_whose_units_died_is_told_also_where_its_prior_is_a_part_of_the_loss(
+    rate: float, members: int
+) -> None:
+    """A density of 4,609 weights above one takes ten nats a row off the loss of SAM, more than a constant has."""
+    algorithm = lamu.algorithms.sam(rate, radius=0.3)
+    if members > 1:
+        algorithm = lamu.algorithms.deep_ensemble(algorithm, members)
+    network = lamu.networks.MLP((64, 64), activation="relu")
+    model = lamu.Model(network, lamu.likelihoods.Bernoulli(), lamu.priors.Normal(0.3))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        fit = lamu.fit(model, (X, (X[:, 0] > 0).astype(int)), algorithm, steps=100)
+    texts = [str(each.message) for each in said if issubclass(each.category, lamu.Underfit)]
+    assert len(texts) == (rate > 1), fit.history["loss"][-5:]
+    assert all("the steps were too few, or so long that units died" in text for text in texts)
+
+
 @pytest.mark.parametrize("algorithm", [lamu.algorithms.adam(0.01), lamu.algorithms.deep_ensemble(members=2)])
 def test_a_noise_that_is_learned_from_the_rows_of_a_wide_network_is_told(algorithm: Any) -> None:
     """The network passes through its rows: the noise of others is forty times the one that it learned."""

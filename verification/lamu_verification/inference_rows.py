@@ -14,7 +14,7 @@ import numpyro
 import numpyro.distributions as dist
 
 from lamu import tree
-from lamu.algorithms.closed_form.message_passing import EmState, cvi, em, ncvmp, vmp
+from lamu.algorithms.closed_form.message_passing import cvi, em, ncvmp, vmp
 from lamu.data import load
 from lamu.data.batch import Batch
 from lamu.families import Dirichlet, NormalWishart
@@ -91,9 +91,9 @@ def _em() -> Check:
     means = x[[0, 60, 120]]
     graph = iris_mixture(1.0, NormalWishart(jnp.zeros(D), 1e-12, float(D), 1e-13 * jnp.eye(D)))
     part = {"mean": jnp.asarray(means), "precision": jnp.stack([jnp.eye(D)] * K)}
-    none, theta = jnp.full(1, -jnp.inf), {"weight": jnp.full(K, 1.0 / K), "part": part}
-    state = EmState(jax.tree.map(lambda leaf: leaf[None], theta), none, none, none, jnp.zeros(1, bool))
+    theta = {"weight": jnp.full((1, K), 1.0 / K), "part": jax.tree.map(lambda leaf: leaf[None], part)}
     step, batch, deviation = jax.jit(em().step), graph.read({"y": x}).full(), 0.0
+    state = replace(em().init(jax.random.key(0), Objective(graph, len(x)), batch), theta=theta)
     for iteration in range(1, 4):
         state, _ = step(jax.random.key(0), state, batch, Objective(graph, len(x)))
         with warnings.catch_warnings():

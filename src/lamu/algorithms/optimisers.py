@@ -144,7 +144,8 @@ def sam(learning_rate: RateLike = 0.1, radius: float = 0.05, momentum: float = 0
     Departures from the rule: normalised ascent; momentum, if set.
 
     Args:
-        learning_rate: ρ a row, a number or a schedule of steps.
+        learning_rate: ρ a row, a number or a schedule of steps; `Annealed(0.1, warmup=0.1)` for rectified units, which
+            may die in the first steps, since the ascent is as long where the loss is steep.
         radius: r, the distance of the ascent in the units of a weight.
         momentum: β in [0, 1); zero for none.
 

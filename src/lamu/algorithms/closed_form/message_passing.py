@@ -29,7 +29,7 @@ from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import PolynomialDecay, RateLike, rate
 from lamu.record import record, static
 from lamu.sizes import require_whole_field, whole_number
-from lamu.typing import Array, Belief, Data, Params, PyTree, RandomKey, Statistics, Trace
+from lamu.typing import Array, Belief, Data, Numeric, Params, PyTree, RandomKey, Statistics, Trace
 
 __all__ = [
     "Em",
@@ -136,6 +136,7 @@ class VmpState:
     longest: Any = None  # step of an extrapolation, in steps of a sweep
     slowest: Any = None  # step of recent ones, without that limit
     calm: Any = None  # number of sweeps near the fixed point, without those from trials
+    noise: Any = None  # rounding error of the bound in nats: its largest fall in recent sweeps, which cannot lower it
 
 
 @record
@@ -172,6 +173,7 @@ class Vmp(CoordinateAscent):
             jnp.full(self.restarts, _LONGER, dtype),
             jnp.ones(self.restarts, dtype),
             jnp.zeros(self.restarts, jnp.int32),
+            jnp.zeros(self.restarts, dtype),
         )
 
     def step(self, key: RandomKey, state: VmpState, batch: Batch, objective: Objective) -> tuple[VmpState, Info]:
@@ -208,11 +210,13 @@ class Vmp(CoordinateAscent):
         # too: until the beliefs are near the fixed point, or their steps stop shrinking at rounding. One step that is
         # no shorter is no sign of that: of Gamma-Poisson factors it ended ascents many nats below.
         residual = jnp.sqrt(squared)
-        # After a trial fast errors are large beside the slow ones, and steps shrink faster than they will.
-        slow = 1.0 - 1.0 / jnp.where(state.slowest > 1.0, state.slowest, 2.0)
-        before = jnp.where(state.slowest > 1.0, jnp.minimum(state.residual, residual / slow), state.residual)
-        near = _distance(residual, before) <= _NEAR * tree.dimension(beliefs) ** 0.5
-        still = jnp.abs(value - state.bound) <= self.smallest_rise(value, batch)
+        before = _before(state, residual)
+        # Rounding errors of a filter are far larger than those of one sum: they have the size of what the bound falls.
+        fell = jnp.where((state.phase == _TRIAL) | (not self.exact), 0.0, state.bound - value)
+        noise = jnp.maximum(_QUIETER * state.noise, fell).astype(value.dtype)
+        rise = jnp.maximum(self.smallest_rise(value, batch), noise)
+        near = _distance(residual, before, noise) <= _NEAR * tree.dimension(beliefs) ** 0.5
+        still = jnp.abs(value - state.bound) <= rise
         shrinks = residual <= state.least
         least, idle = jnp.where(shrinks, 0.99 * residual, state.least), jnp.where(shrinks, 0, state.idle + 1)
         extrapolates = self.exact and graph.expansion is None
@@ -234,10 +238,13 @@ class Vmp(CoordinateAscent):
             state.longest,
             state.slowest,
             calm,
+            noise,
         )
         if not extrapolates:
             return swept
-        return _extrapolated(state, swept, value >= state.bound - self.smallest_rise(value, batch))
+        real = lambda beliefs: {name: belief.real() for name, belief in beliefs.items()}
+        back = lambda moved: {name: belief.with_real(moved[name]) for name, belief in swept.beliefs.items()}
+        return _extrapolated("beliefs", state, swept, value >= state.bound - rise, real, back)
 
     def _dispersions(self, objective: Objective, statistics: Statistics, batch: Batch, dispersions: Params) -> Params:
         """Returns the dispersions after a step; none if every message is exact."""
@@ -251,7 +258,7 @@ class Vmp(CoordinateAscent):
 
     def posterior(self, key: RandomKey, state: VmpState, objective: Objective, data: Data, trace: Trace) -> Posterior:
         # Returns the beliefs of the best restart, with the evidence lower bound.
-        chosen = _best(replace(state, rows=None))
+        chosen = _best("beliefs", replace(state, rows=None), state.bound)
         evidence = chosen.bound
         # A converged run has its bound to the tolerance, and needs no compilation for it.
         converged = not isinstance(chosen.settled, Tracer) and bool(chosen.settled)
@@ -274,12 +281,12 @@ class Vmp(CoordinateAscent):
         )
 
 
-@compiled_once()
-def _best(state: VmpState) -> VmpState:
-    """Returns the restart with the greatest bound, without a trial that no sweep has judged."""
-    chosen = jax.tree.map(lambda leaf: leaf[jnp.argmax(state.bound)], state)
+@compiled_once(static_argnames=("field",))
+def _best(field: str, state: S, values: Array) -> S:
+    """Returns the restart with the greatest value, without a trial that no sweep has judged."""
+    chosen: Any = jax.tree.map(lambda leaf: leaf[jnp.argmax(values)], state)
     known = lambda trial, last: jnp.where(chosen.phase == _TRIAL, last, trial)
-    return replace(chosen, beliefs=jax.tree.map(known, chosen.beliefs, chosen.earlier))
+    return replace(chosen, **{field: jax.tree.map(known, getattr(chosen, field), chosen.earlier)})
 
 
 _bound = compiled_lightly()(bound)
@@ -304,10 +311,26 @@ _LONGER, _LONGEST = 4.0, 1024.0  # factor of the longest step, up after a trial 
 _FORGOTTEN = 0.9  # of the slowest rate, after each trial
 
 
-def _extrapolated(state: VmpState, swept: VmpState, higher: Array) -> VmpState:
-    """Returns the state after a sweep, with a trial beyond two of them, or that before a rejected trial."""
-    real = lambda beliefs: {name: belief.real() for name, belief in beliefs.items()}
-    x0, x1, x2 = real(state.earlier), real(state.beliefs), real(swept.beliefs)
+def _extrapolated(
+    field: str,
+    state: Any,
+    swept: Any,
+    higher: Array,
+    real: Callable[[Any], PyTree],
+    back: Callable[[PyTree], Any],
+) -> Any:
+    """Returns the state after a sweep, with a trial beyond two of them, or that before a rejected trial.
+
+    Args:
+        field: that of the states which the sweeps change.
+        state: before the sweep.
+        swept: after it.
+        higher: whether the sweep began no lower than the one before.
+        real: returns coordinates of the field.
+        back: returns the field of coordinates.
+    """
+    last, now = getattr(state, field), getattr(swept, field)
+    x0, x1, x2 = real(state.earlier), real(last), real(now)
     r = tree.add(x1, x0, -1.0)
     v = tree.add(tree.add(x2, x1, -1.0), r, -1.0)
     bend = tree.dot(v, v)
@@ -315,39 +338,50 @@ def _extrapolated(state: VmpState, swept: VmpState, higher: Array) -> VmpState:
     free = jnp.clip(free, 1.0, _LONGEST).astype(state.longest.dtype)
     alpha = jnp.minimum(free, state.longest)
     beyond = (state.phase == _SECOND) & (alpha > 1.0) & ~swept.settled
-    moved = tree.add(tree.add(x0, r, 2.0 * alpha), v, alpha**2)
+    trial = back(tree.add(tree.add(x0, r, 2.0 * alpha), v, alpha**2))
     judged = state.phase == _TRIAL
-    trials = {name: end.with_real(moved[name]) for name, end in swept.beliefs.items()}
     # The step of the sweep from a trial and the one before it are not of one ascent, and have no ratio.
     ratio = state.before / jnp.where(state.residual > 0, state.residual, 1.0)
     on = replace(
         swept,
-        beliefs=jax.tree.map(lambda trial, now: jnp.where(beyond, trial, now), trials, swept.beliefs),
         before=jnp.where(judged, swept.residual * ratio, swept.before),
         settled=swept.settled & ~judged,
-        earlier=jax.tree.map(lambda now, last: jnp.where(beyond, now, last), swept.beliefs, state.beliefs),
+        earlier=jax.tree.map(lambda new, old: jnp.where(beyond, new, old), now, last),
         phase=jnp.where(beyond, _TRIAL, jnp.where(state.phase < _SECOND, state.phase + 1, _FIRST)),
         longest=jnp.where(judged, jnp.minimum(_LONGER * state.longest, _LONGEST), state.longest),
         slowest=jnp.where(state.phase == _SECOND, jnp.maximum(free, _FORGOTTEN * state.slowest), state.slowest),
+        **{field: jax.tree.map(lambda new, old: jnp.where(beyond, new, old), trial, now)},
     )
-    back = replace(
+    undone = replace(
         state,
-        beliefs=state.earlier,
         phase=jnp.full_like(state.phase, -_PLAIN_AGAIN),
         longest=jnp.maximum(state.longest / _LONGER, _LONGER),
+        **{field: state.earlier},
     )
-    return jax.tree.map(lambda old, new: jnp.where(judged & ~higher, old, new).astype(old.dtype), back, on)
+    return jax.tree.map(lambda old, new: jnp.where(judged & ~higher, old, new).astype(old.dtype), undone, on)
+
+
+def _before(state: Any, residual: Array, power: int = 1) -> Array:
+    """Returns the residual before this one, or that of the slowest errors: residuals shrink by this power of theirs."""
+    # After a trial fast errors are large beside the slow ones, and steps shrink faster than they will.
+    slow = (1.0 - 1.0 / jnp.where(state.slowest > 1.0, state.slowest, 2.0)) ** power
+    return jnp.where(state.slowest > 1.0, jnp.minimum(state.residual, residual / slow), state.residual)
 
 
 _IDLE = 200  # sweeps in which no step is shorter
 _NEAR = 0.1  # of a posterior standard deviation, root mean square; not tuned
 
 
+_QUIETER = 0.98  # of the rounding error, after each sweep
+_LOST = 16  # rounding errors of one sum, beyond which the error of the bound is that of a recursion
+
+
 @compiled_once()
-def _distance(residual: Array, before: Array) -> Array:
-    """Returns the distance of the last step and all further ones, by their ratio: a geometric series."""
+def _distance(residual: Array, before: Array, noise: Numeric = 0.0) -> Array:
+    """Returns the distance of the last step and all further ones, and of what an error of the bound hides."""
+    # By the ratio of two steps, a geometric series. At a natural distance d the bound is \(d^2 / 2\) nats lower.
     ratio = jnp.where(before > 0, residual / jnp.where(before > 0, before, 1.0), 0.0)
-    return residual / (1.0 - jnp.minimum(ratio, 0.999))
+    return jnp.sqrt((residual / (1.0 - jnp.minimum(ratio, 0.999))) ** 2 + 2.0 * noise)
 
 
 def _convergence(state: VmpState) -> Convergence | None:
@@ -355,18 +389,18 @@ def _convergence(state: VmpState) -> Convergence | None:
     if isinstance(state.residual, Tracer) or not np.isfinite(state.before):
         return None
     settled = bool(state.settled)
+    # Steps that are rounding errors have no ratio: then the bound alone says how far the fixed point may be.
+    lost = settled and bool(state.noise > _LOST * jnp.finfo(state.noise.dtype).eps * jnp.abs(state.bound))
+    before = jnp.maximum(state.before, 2.0 * state.residual) if lost else state.before
+    distance = _distance(state.residual, before, state.noise)
+    remedy = "take more sweeps, with steps="
+    if settled or jnp.sqrt(2.0 * state.noise) > distance / 2:
+        double = distance.dtype.name == "float64"
+        wider = "centre and scale the data" if double else 'jax.config.update("jax_enable_x64", True) goes on'
+        remedy = f"rounding has ended the ascent, so that further sweeps change nothing; {wider}"
     return Convergence(
-        residual=float(_distance(state.residual, state.before)),
-        dimension=max(tree.dimension(state.beliefs), 1),
-        settled=settled,
-        remedy=_ROUNDED if settled else "take more sweeps, with steps=",
+        residual=float(distance), dimension=max(tree.dimension(state.beliefs), 1), settled=settled, remedy=remedy
     )
-
-
-_ROUNDED = (
-    'rounding has ended the ascent, so that further sweeps change nothing; jax.config.update("jax_enable_x64", True) '
-    "goes on"
-)
 
 
 @recipe("Winn & Bishop 2005; Khan & Rue 2021, section 5.2")
@@ -511,9 +545,20 @@ class EmState:
 
     theta: dict[str, Params]  # the shared variables by name
     log_density: Array  # of data and point before the last step, over T, in nats
-    rise: Array  # of the last step, in nats
-    left: Array  # the rise of all further steps, in nats
+    residual: Array  # its rise in the step before that, in nats
+    before: Array  # that of the step before
     settled: Array  # whether it has stopped rising
+    earlier: Any = None  # the last four as in `VmpState`
+    phase: Any = None
+    longest: Any = None
+    slowest: Any = None
+
+    @property
+    def left(self) -> Array:
+        """The rise of all further steps, in nats."""
+        # Steps of EM shrink slowly if latents are uncertain. Rises below rounding have no meaningful ratio.
+        none = self.settled | ~jnp.isfinite(self.before)
+        return jnp.where(none, self.residual, _distance(self.residual, self.before))
 
 
 @record
@@ -531,7 +576,17 @@ class Em(CoordinateAscent):
         beliefs = graph.starts(key, batch, objective.temperature, self.restarts)
         theta = jax.vmap(lambda restart: {name: belief.mean for name, belief in restart.items()})(beliefs)
         lowest = jnp.full(self.restarts, -jnp.inf, batch.weight.dtype)
-        return EmState(theta, lowest, -lowest, -lowest, jnp.zeros(self.restarts, bool))
+        return EmState(
+            theta,
+            lowest,
+            -lowest,
+            -lowest,
+            jnp.zeros(self.restarts, bool),
+            theta,
+            jnp.full(self.restarts, -_PLAIN, jnp.int32),
+            jnp.full_like(lowest, _LONGER),
+            jnp.ones_like(lowest),
+        )
 
     def step(self, key: RandomKey, state: EmState, batch: Batch, objective: Objective) -> tuple[EmState, Info]:
         # Returns the state after one expectation and one maximisation; converged restarts do not change.
@@ -552,15 +607,17 @@ class Em(CoordinateAscent):
                 **jax.tree.map(lambda new, old: new.astype(old.dtype), modes, {n: theta[n] for n in names}),
             }
         rise = value - state.log_density
+        judged = state.phase == _TRIAL  # the rise to a trial is not that of a step
+        residual = jnp.where(judged, state.residual, rise)
         settled = rise <= self.smallest_rise(value, batch)
-        # Steps of EM shrink slowly if latents are uncertain. Rises below rounding have no meaningful ratio.
-        left = jnp.where(settled | ~jnp.isfinite(state.rise), rise, _distance(rise, state.rise))
-        return EmState(theta, value, rise, left, settled)
+        before = _before(state, residual, 2)
+        swept = replace(state, theta=theta, log_density=value, residual=residual, before=before, settled=settled)
+        back = lambda moved: graph.constraints.constrain(moved)[0]
+        return _extrapolated("theta", state, swept, value >= state.log_density, graph.constraints.unconstrain, back)
 
     def posterior(self, key: RandomKey, state: EmState, objective: Objective, data: Data, trace: Trace) -> Posterior:
         # Returns the point θ of the best restart.
-        best = jnp.argmax(state.log_density)
-        state = jax.tree.map(lambda leaf: leaf[best], state)
+        state = _best("theta", state, state.log_density)
         measured = None
         if not isinstance(state.left, Tracer) and bool(jnp.isfinite(state.left)):
             # The loss that a Newton step would still gain is half the square of a residual.
