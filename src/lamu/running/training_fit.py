@@ -21,7 +21,7 @@ from lamu.predictives.sampled import is_certain
 from lamu.running.conclusion import Fit
 from lamu.running.validation import row_losses
 from lamu.tree import dimension, ravel
-from lamu.typing import Array, Params, State
+from lamu.typing import Array, Belief, Params, State
 
 __all__ = ["warn_training_fit"]
 
@@ -61,8 +61,9 @@ def warn_training_fit(fit: Fit, rows: Arrays | Stream, example: Batch, objective
         return
     explained = lambda loss: 1 - loss / constant if model.has_classes else 1 - np.exp(2 * (loss - constant))
     # The losses of the last steps, which are those of single draws, tell at no cost that most networks have learned.
-    may_underfit = len(losses) >= _SHORT and not is_certain(fit.posterior.belief) and not model.identified
-    may_underfit = may_underfit and explained(np.mean(losses[-max(1, len(losses) // 10) :])) < _HARDLY
+    may_underfit = len(losses) >= _SHORT and not model.identified
+    last = np.mean(losses[-max(1, len(losses) // 10) :])
+    may_underfit = may_underfit and explained(last - _prior_part(fit.posterior.belief, objective)) < _HARDLY
     size = int(objective.data_size)
     may_overfit = not validated and _is_of_a_point(fit, size)
     whole = known is rows and known.count <= _MOST and np.size(known.x) <= _NUMBERS
@@ -75,11 +76,14 @@ def warn_training_fit(fit: Fit, rows: Arrays | Stream, example: Batch, objective
     share = explained(loss)
     if may_underfit and share < _HARDLY:
         colder = "let lamu.fit_temperature(model, data, algorithm) choose its temperature, or take deep_ensemble(...)"
+        noisy = f"{size:,} rows do not outweigh the noise of the weights"
+        other = f"{noisy}: {colder if model.has_classes else 'take laplace(), or lamu.fit_table of the same rows'}"
+        if is_certain(fit.posterior.belief):  # units of which a first step was too long have no gradient ever after
+            other = "the steps were too few, or so long that units died: take more steps, or a smaller learning rate"
         warnings.warn(
             f"the belief predicts its training rows {'hardly' if loss < constant else 'no'} better than a constant, "
             f"with {loss:.3g} nats a row instead of {constant:.3g}; either the inputs tell little about the target, or "
-            f"{size:,} rows do not outweigh the noise of the weights: "
-            f"{colder if model.has_classes else 'take laplace(), or lamu.fit_table of the same rows'}",
+            f"{other}",
             Underfit,
             stacklevel=3,
         )
@@ -101,6 +105,19 @@ def _is_of_a_point(fit: Fit, size: int) -> bool:
     params = jax.eval_shape(lambda belief: belief.draws(jax.random.key(0), 1), belief)
     weights = sum(leaf.size for leaf in jax.tree.leaves((params["network"], frozen)))
     return (fit.posterior.model.has_classes or bool(jax.tree.leaves(params["likelihood"]))) and weights >= size
+
+
+def _prior_part(belief: Belief, objective: Objective) -> float:
+    """Returns the prior's part of a loss in nats a row: it is in that of points, and else enters the belief exactly."""
+    if not is_certain(belief):
+        return 0.0
+    members = belief.members if isinstance(belief, Ensemble) else [belief]
+    return float(np.mean([_negative_log_prior(objective, member.mean) for member in members]))
+
+
+@jax.jit
+def _negative_log_prior(objective: Objective, params: Params) -> Array:
+    return objective.negative_log_prior(params)
 
 
 def _neighbours_differ(x: np.ndarray, y: np.ndarray) -> bool:
