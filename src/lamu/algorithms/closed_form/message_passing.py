@@ -281,7 +281,7 @@ class Vmp(CoordinateAscent):
         )
 
 
-@compiled_once(static_argnames=("field",))
+@compiled_once(static_argnums=0)
 def _best(field: str, state: S, values: Array) -> S:
     """Returns the restart with the greatest value, without a trial that no sweep has judged."""
     chosen: Any = jax.tree.map(lambda leaf: leaf[jnp.argmax(values)], state)
