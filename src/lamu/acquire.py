@@ -24,18 +24,7 @@ from scipy.special import entr, ndtr
 from lamu.families import Draws, Ensemble
 from lamu.model import Model
 from lamu.posterior import Posterior
-from lamu.predictives import (
-    ClosedForm,
-    LaplaceBridge,
-    Linearised,
-    LinearisedMarginal,
-    Pooling,
-    Probit,
-    Propagated,
-    Sampled,
-    StudentRule,
-    TangentDraws,
-)
+from lamu.predictives import Pooling, Sampled
 from lamu.predictives.sampled import is_certain
 from lamu.row_blocks import ladder
 from lamu.typing import Array, Inputs, Numeric, Prediction, RandomKey
@@ -52,9 +41,6 @@ __all__ = [
 ]
 
 _AT_ONCE = 64  # rows of a bandit that share a block of draws, of which each takes its own
-# Rules that predict by the network's tangent at the mean: their functions are draws of that tangent.
-_OF_THE_TANGENT = (ClosedForm, LaplaceBridge, Linearised, LinearisedMarginal, Probit)
-_OF_PARAMETERS = (Propagated, Sampled, StudentRule)  # rules whose functions are the network's at drawn parameters
 _POINT = "the posterior is one point, without uncertainty; use ivon(), laplace() or deep_ensemble(...)"
 
 
@@ -351,9 +337,8 @@ def _draws(posterior: Posterior, x: Inputs, n: int, key: RandomKey) -> tuple[Any
             f"draws of a function need a model with inputs, and a {type(posterior.model).__name__} has none"
         )
     _require_belief(posterior)
-    if isinstance(posterior.rule, _OF_THE_TANGENT):
-        posterior = posterior.with_rule(TangentDraws())
-    elif isinstance(posterior.rule, _OF_PARAMETERS):
+    posterior = posterior.joint()
+    if isinstance(posterior.rule, Sampled):
         # Not `belief.draws`, which of a chain or an ensemble is an even selection.
         sampled = jax.tree.map(lambda leaf: leaf[None], posterior.sample(jax.random.clone(key), n))
         posterior = replace(posterior, belief=Draws(sampled), rule=Sampled())

@@ -19,6 +19,7 @@ from lamu.predictives.linearised import (
     LinearisedMarginal,
     OfTangents,
     OutputsRule,
+    TangentDraws,
     TangentOutputs,
     standard_normals,
 )
@@ -155,6 +156,9 @@ class Probit(PredictiveRule):
         """Returns the outputs' distribution, ready for inputs."""
         return _Shrunk(_outputs(self.base, model, belief, network_state, samples, key), self.temperature)
 
+    def joint(self) -> PredictiveRule:
+        return TangentDraws(self.temperature)
+
 
 @record
 class LaplaceBridge(PredictiveRule):
@@ -188,6 +192,9 @@ class LaplaceBridge(PredictiveRule):
     def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         """Returns the outputs' distribution, ready for inputs."""
         return _Bridged(_outputs(self.base, model, belief, network_state, samples, key))
+
+    def joint(self) -> PredictiveRule:
+        return TangentDraws()
 
 
 @record

@@ -26,6 +26,7 @@ from lamu.observations import student_cdf
 from lamu.predictives.interface import Predictive, Prepared, quantile_in_support
 from lamu.predictives.lazy import PredictiveRule, draw_in_chunks, in_memory_chunks, room_for
 from lamu.predictives.padding import RowWise, compiled_answers
+from lamu.predictives.sampled import Sampled
 from lamu.record import record, static
 from lamu.supports import Real, Support
 from lamu.target import Target
@@ -166,6 +167,9 @@ class StudentRule(PredictiveRule):
                 f"Student's t is of a belief of neural_linear(), and this is a {type(belief).__name__}; use Sampled()"
             )
         return _Head(model, belief, network_state)
+
+    def joint(self) -> PredictiveRule:
+        return Sampled()
 
 
 @record

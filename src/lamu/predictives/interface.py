@@ -76,6 +76,8 @@ class Predictive(ABC):
     def sample(self, key: RandomKey, n: int, first: Number = 0) -> Array:
         """Returns n draws of all targets, shape `[n, N]` or `[n, N, K]`.
 
+        Draws of a closed form are of each row alone; for sums and differences of rows, predict by `posterior.joint()`.
+
         Args:
             key: a random key.
             n: the number of draws.

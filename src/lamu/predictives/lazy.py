@@ -364,6 +364,10 @@ class PredictiveRule(ABC):
             key: for the draws; draw i depends on the key and i alone, not on rows or chunks.
         """
 
+    def joint(self) -> PredictiveRule:
+        """Returns the rule of the same predictions by draws that all rows share; by default the rule itself."""
+        return self
+
     def predict(
         self,
         model: Any,

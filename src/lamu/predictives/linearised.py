@@ -30,7 +30,7 @@ from lamu.predictives.tangent import bytes_per_row, is_layered, may_be_head, tan
 from lamu.record import record, static
 from lamu.supports import Support
 from lamu.target import Target
-from lamu.typing import Array, Belief, DTypeLike, Params, PyTree, RandomKey, Rows, State
+from lamu.typing import Array, Belief, DTypeLike, Number, Params, PyTree, RandomKey, Rows, State
 
 __all__ = [
     "ClosedForm",
@@ -59,6 +59,9 @@ class OutputsRule(PredictiveRule):
         if not self.marginal and _draws_weights(model, belief):
             return TangentDraws().prepare(model, belief, network_state, samples, key)
         return self.prepare_covariances(model, belief, network_state, samples, key)
+
+    def joint(self) -> PredictiveRule:
+        return TangentDraws()
 
     def prepare_covariances(
         self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey
@@ -137,6 +140,9 @@ class ClosedForm(PredictiveRule):
                 "a closed form needs a linear network and a Gaussian likelihood; use Linearised() or Sampled()"
             )
         return Linearised().prepare(model, belief, network_state, samples, key)
+
+    def joint(self) -> PredictiveRule:
+        return TangentDraws()
 
 
 @record
@@ -351,26 +357,43 @@ class TangentDraws(PredictiveRule):
     r"""The average of the likelihood over draws of the tangent, \(f(m, x) + J(x)(\theta_s - m)\), \(\theta_s \sim q\).
 
     It takes one product with the Jacobian a draw and row, and no solve after the draws; it works for every Gaussian
-    belief, and is the rule of a matrix-free one.
+    belief, and is the rule of a matrix-free one. A belief about the noise is drawn too, and deviations of the outputs
+    are in units of it, so that each row has the distribution of `Linearised`.
+
+    Attributes:
+        temperature: T, by which the outputs are divided, as by `Probit`.
 
     Source: Antorán et al. (2023), "Sampling-based inference for large linear models".
 
     Examples:
         >>> from lamu.predictives import TangentDraws
         >>> TangentDraws()
-        TangentDraws()
+        TangentDraws(temperature=1.0)
     """
+
+    temperature: Number = 1.0
 
     def prepare(self, model: Target, belief: Belief, network_state: State, samples: int, key: RandomKey) -> Prepared:
         if isinstance(belief, DispersionMixture):
             drawn, mean = belief.draws(key, samples), belief.mean
-            parts = mean["network"], drawn["network"], mean["likelihood"], network_state
-            return DrawnOutputs(model, parts, drawn["likelihood"], _outputs)
+            count = jax.tree.leaves(drawn)[0].shape[0]
+            parts = mean["network"], (drawn["network"], jnp.ones((count, 1))), mean["likelihood"]
+            return DrawnOutputs(model, (*parts, network_state, self.temperature), drawn["likelihood"], _outputs)
         weights, dispersion = weights_and_dispersion(belief)
+        noise, noise_key = _noise(belief), key
+        if noise is not None:
+            key, noise_key = jax.random.split(key)
         require_room(weights, key, samples)
         draws = _draws(weights, key, samples)
-        repeated = _repeated(dispersion, jax.tree.leaves(draws)[0].shape[0])
-        return DrawnOutputs(model, (weights.mean, draws, dispersion, network_state), repeated, _outputs)
+        count = jax.tree.leaves(draws)[0].shape[0]
+        repeated, units = _repeated(dispersion, count), jnp.ones((count, 1))
+        if noise is not None:
+            repeated = belief.factors["likelihood"].draws(noise_key, count)
+            units = jnp.exp(repeated["log_scale"]).reshape(count, -1) * jnp.sqrt(noise.shape / noise.rate).reshape(
+                1, -1
+            )
+        parts = weights.mean, (draws, units), dispersion, network_state, self.temperature
+        return DrawnOutputs(model, parts, repeated, _outputs)
 
 
 @partial(jax.jit, static_argnums=2)
@@ -380,10 +403,21 @@ def _draws(weights: Gaussian, key: RandomKey, samples: int) -> Params:
 
 @jax.jit
 def _outputs(
-    model: Target, mean: Params, draws: Params, dispersion: Params, network_state: State, x: Array, offset: Array | None
+    model: Target,
+    mean: Params,
+    draws: tuple[Params, Array],
+    dispersion: Params,
+    network_state: State,
+    temperature: Number,
+    x: Array,
+    offset: Array | None,
 ) -> Array:
     outputs = lambda theta: model.outputs({"network": theta, "likelihood": dispersion}, network_state, x)[0]
     f, forwards = jax.linearize(outputs, mean)
-    of_draw = lambda theta: with_offset(f + forwards(tree.add(theta, mean, -1.0)), offset)
+
+    def of_draw(drawn: tuple[Params, Array]) -> Array:
+        theta, unit = drawn
+        return with_offset(f + unit[None] * forwards(tree.add(theta, mean, -1.0)), offset) / temperature
+
     # For one layer all draws are one product; for more each draw fills the cores and the memory of a pass.
     return jax.vmap(of_draw)(draws) if may_be_head(mean) else jnp.asarray(jax.lax.map(of_draw, draws))

@@ -28,6 +28,7 @@ from lamu.predictives.gaussian import GaussianPredictive
 from lamu.predictives.interface import Prepared
 from lamu.predictives.lazy import PredictiveRule, in_memory_chunks, room_for
 from lamu.predictives.padding import RowWise
+from lamu.predictives.sampled import Sampled
 from lamu.record import record
 from lamu.supports import Support
 from lamu.target import Target
@@ -114,6 +115,9 @@ class Propagated(PredictiveRule):
         if not (isinstance(weights, Gaussian) and isinstance(weights.precision, Diagonal)):
             raise TypeError("the propagated rule needs a belief of independent normal weights; use Sampled()")
         return _Moments(model, weights, belief.factors["likelihood"].mean)
+
+    def joint(self) -> PredictiveRule:
+        return Sampled()
 
 
 @record

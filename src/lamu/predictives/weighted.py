@@ -162,6 +162,9 @@ class Pooling(PredictiveRule):
             parts.append(self.base.prepare(own, member, state, each, jax.random.fold_in(key, k)))
         return _Members(tuple(parts), belief.log_weights)
 
+    def joint(self) -> PredictiveRule:
+        return replace(self, base=self.base.joint())
+
 
 @record
 class _Members:
