@@ -113,3 +113,31 @@ def test_words_are_no_targets_of_a_score() -> None:
     pred = lamu.regression(X, Y).predict(X)
     with pytest.raises(TypeError, match="rmse needs numbers, and these targets hold 'no'"):
         lamu.scores.rmse(pred, np.full(30, "no"))
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [
+        lambda x, y: lamu.fit(MODEL, (x, y), adam(), steps=2),
+        lambda x, y: lamu.data.Arrays.of({"x": x, "y": np.asarray(y), "weight": abs(y)}),
+        lambda x, y: lamu.data.Arrays.of((x.to_xarray().to_array().T, y.to_xarray())),
+        lambda x, y: lamu.fit_table(x, y, lamu.likelihoods.Gaussian(), folds=2, steps=15),
+        lamu.regression,
+        BayesianRegressor(network=lamu.networks.Linear()).fit,
+    ],
+)
+@pytest.mark.filterwarnings("ignore::lamu.Unconverged")
+def test_rows_whose_labels_are_in_another_order_are_refused(fit: Any) -> None:
+    """They were matched by their position, so that nothing could be learned of y."""
+    x, y = pd.DataFrame(X, columns=list("abc")), pd.Series(Y)
+    with pytest.raises(
+        ValueError, match=r"row 0 of [xX] has the label 0 and that of .* \d+: .*another order, and rows"
+    ):
+        fit(x, y.sort_values())
+    fit(x, y)
+
+
+def test_rows_with_other_labels_are_matched_by_their_position() -> None:
+    x, y = pd.DataFrame(X, columns=list("abc")), pd.Series(Y)
+    for labels in (y.index + 1, [0] * len(y), list("ab") * 15):
+        assert lamu.data.Arrays.of((x, y.set_axis(labels))).count == 30

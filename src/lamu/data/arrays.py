@@ -32,6 +32,7 @@ __all__ = [
     "array_of",
     "folds_of",
     "refuse_infinite",
+    "refuse_other_order",
     "refuse_unread",
     "repeats",
     "scale_told",
@@ -257,6 +258,7 @@ class Arrays:
     @classmethod
     def _read(cls, data: Data, look: Callable[..., None] | None = None, missing: bool = False) -> Arrays:
         data_parts = _parts(data)
+        refuse_other_order({**data_parts, "y": None, **_targets(data_parts["y"])})
         y = {name: array_of(name, part) for name, part in _targets(data_parts["y"]).items()}
         first = next(iter(y.values()))
         x = array_of("x", data_parts["x"]) if "x" in data_parts else _no_inputs(first)
@@ -502,6 +504,31 @@ def _parts(data: Data) -> Mapping[str, Any]:
             )
         return {"x": data[0], "y": data[1]}
     raise TypeError(f"data is a {type(data).__name__}; pass (x, y), or a mapping with the keys {_named()}")
+
+
+def refuse_other_order(parts: Mapping[str, Any]) -> None:
+    """Raises a ValueError where two parts label their rows alike, as pandas and xarray do, in another order."""
+    # Rows are matched by position: labels that differ otherwise are those of rows taken from different tables.
+    named = [(name, labels) for name, part in parts.items() if (labels := _labels(part)) is not None]
+    for name, labels in named[1:]:
+        first, known = named[0]
+        if len(labels) != len(known) or labels.equals(known):
+            continue
+        if labels.difference(known).empty and known.difference(labels).empty:
+            pairs = enumerate(zip(known.tolist(), labels.tolist(), strict=True))
+            row, (mine, other) = next((row, pair) for row, pair in pairs if pair[0] != pair[1])
+            raise ValueError(
+                f"row {row} of {first} has the label {mine!r} and that of {name} {other!r}: both have the same labels "
+                f"in another order, and rows are matched by their position; give {name} in the order of {first}, "
+                f"{name}.reindex({first}.index), or without labels, {name}.to_numpy()"
+            )
+
+
+def _labels(part: Any) -> Any:
+    """Returns the index of the rows of pandas and xarray; None for other data."""
+    dims = getattr(part, "dims", ())  # of xarray, where `index` may be a coordinate
+    index = getattr(part, "indexes", {}).get(dims[0]) if dims else getattr(part, "index", None)
+    return index if hasattr(index, "difference") else None
 
 
 def _targets(y: Targets) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from lamu import store
 from lamu.algorithms.post_hoc.laplace import laplace
-from lamu.data.arrays import UnfamiliarRows, UnscaledWeights, refuse_unread, repeats, warn_of_scale
+from lamu.data.arrays import UnfamiliarRows, UnscaledWeights, refuse_other_order, refuse_unread, repeats, warn_of_scale
 from lamu.data.encoding import Encoding
 from lamu.data.imputation import Completions
 from lamu.data.inputs import Features, completions, learn, no_longer_constant, transform
@@ -374,6 +374,7 @@ class BayesianEstimator(PosteriorEstimator):
                 than y has, weights that are negative or all zero, targets outside the likelihood's support.
         """
         _refuse_lacking(y)
+        refuse_other_order({"X": X, "y": y, "sample_weight": sample_weight})
         X, y = self._validated(X, y, reset=True, ensure_min_samples=2)
         weight = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
         if not weight.any():  # not checked by the lowest supported version of scikit-learn
