@@ -360,3 +360,32 @@ def test_a_column_that_was_constant_in_training_is_told_where_it_varies(tmp_path
     assert main(["fit", "table.csv", "--target", "y", "--out", "run", *quick]) == 0
     assert main(["predict", "run", "new.csv"]) == 0
     assert re.search(sentence, capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("value", [0.1, 2020.0])
+def test_a_table_is_widened_where_a_column_that_was_constant_varies(value):
+    """It was not, and in 64 bits 0.1 had the deviation 4e-17 of its mean's rounding."""
+    random = np.random.default_rng(0)
+    x = np.column_stack([random.normal(size=40), np.full(40, value)])
+    y = 10 * (x[:, 0] + 0.2 * random.normal(size=40))
+    with jax.enable_x64():
+        posterior = lamu.fit_table(x, y, lamu.likelihoods.Gaussian(), folds=2, steps=30).posterior
+        pred = [posterior.predict(np.column_stack([x[:, 0], np.full(40, value + change)])) for change in (0, 8, 1e6)]
+    known, other, far = (np.asarray(each.std) for each in pred)
+    assert (other**2 > known**2 + (0.7 * y.std()) ** 2).all()
+    np.testing.assert_allclose(far, other, rtol=0.05)
+    assert np.abs(np.asarray(pred[1].mean) - np.asarray(pred[0].mean)).max() < 0.5 * y.std()
+
+
+def test_a_table_is_widened_at_a_new_word_of_a_column_of_one_word():
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": random.normal(size=40), "shop": "one"})
+    frame["y"] = frame["a"] + 0.2 * random.normal(size=40)
+    table = lamu.data.table.read(frame, "y")
+    options = {"levels": table.encoding.cardinalities, "folds": 2, "steps": 30}
+    posterior = lamu.fit_table(table.x, table.y, lamu.likelihoods.Gaussian(), **options).posterior
+    stds = []
+    for shop in ("one", "two"):
+        rows = lamu.data.table.match(frame.assign(shop=shop), table.encoding).completions(slice(None))
+        stds.append(np.asarray(InputMixture.of(lambda x, _: posterior.predict(x), rows).std))
+    assert (stds[1] ** 2 > stds[0] ** 2 + 0.7**2).all()

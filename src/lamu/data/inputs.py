@@ -290,6 +290,8 @@ def completions(features: Features, encoding: Encoding) -> Completions:
     row = np.repeat(np.arange(len(x)), counts)
     x = np.repeat(x, counts, axis=0)
     x[np.isin(row, drawn)] = completed.reshape(-1, x.shape[1])
+    alone = np.array([len(column_levels) == 1 for column_levels in encoding.levels])
+    x[unseen[row] & alone[None]] = 0.0  # as another value of a column that was constant: no draw of one is wider
     x = _finished(x, lacking[row], encoding)
     return Completions(x, row, _spread(row, drawn, incomplete, unseen[drawn], list(map(len, encoding.levels))))
 
@@ -326,7 +328,7 @@ def _finished(x: np.ndarray, lacking: np.ndarray, encoding: Encoding) -> np.ndar
 
 def no_longer_constant(features: Features, encoding: Encoding) -> list[str]:
     """Returns a note on each column that had one value in all training rows, and has others here."""
-    # Predictions of tables take no effect of such a column: no training row speaks for one, or for another.
+    # No training row tells the effect; predictions of tables are widened by its prior, those of points are not.
     notes = []
     for name, known in encoding.constants:
         values = features.values[:, features.columns.index(name)]

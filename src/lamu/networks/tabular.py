@@ -25,6 +25,7 @@ __all__ = ["Columns", "EncodedColumns", "TableNetwork"]
 # 2.83. The limits of heavy tails were not measured separately.
 _HEAVY = 5.0  # standardised values beyond it make a column heavy-tailed
 _LIMIT = 3.0  # bound of the robust scaling of such a column
+_CONSTANT = 1.0  # that of a column with one value, of which only a change is known
 _MOST_PIECES = 512  # of all columns together, except that each has the fewest
 _FEWEST, _MOST = 4, 16  # pieces a column
 _WIDE = 256  # number of columns beyond which there are no pieces: they would be most of the network's inputs
@@ -39,10 +40,11 @@ class Columns:
 
     a and b are mean and standard deviation; for a column with heavy tails they are the median and the interquartile
     range / 1.349, which is the standard deviation of a normal column (where it is zero, the median distance of the rows
-    that are not at the median), and only there c is finite. The \(q_t\) are quantiles of the training rows, \(m_t\) the
-    mean. Where nearly all quantiles of a column equal one value, such as zero, the \(q_t\) are that value, its
-    neighbours, so that there is a step at the value, and quantiles of the other rows. Categories become one-hot vectors
-    among the smooth encodings; an unknown one is all zeros.
+    that are not at the median), and only there c is finite. Of a column with one value a is that value, b a thousandth
+    of it (of one, for zero) and c one, so that z tells whether another one differs. The \(q_t\) are quantiles of the
+    training rows, \(m_t\) the mean. Where nearly all quantiles of a column equal one value, such as zero, the \(q_t\)
+    are that value, its neighbours, so that there is a step at the value, and quantiles of the other rows. Categories
+    become one-hot vectors among the smooth encodings; an unknown one is all zeros.
 
     Attributes:
         levels: one integer a column: 0 for a number, K for codes 1 to K of categories.
@@ -127,6 +129,12 @@ class Columns:
     def numbers(self) -> tuple[int, ...]:
         """The numeric columns."""
         return tuple(column for column, count in enumerate(self.levels) if not count)
+
+    @property
+    def constant(self) -> np.ndarray:
+        """Whether each smooth encoding has one value in all training rows: zero, or one of a category alone."""
+        alone = [np.full(count, count == 1) for count in self.levels if count]
+        return np.concatenate([np.asarray(self.limit) == _CONSTANT, *alone])
 
     @property
     def smooth_width(self) -> int:
@@ -223,10 +231,11 @@ class EncodedColumns:
 
 def _scaling(values: np.ndarray, weight: np.ndarray | None) -> tuple[float, float, float]:
     """Returns shift, scale and limit of a column."""
+    if values.min() == values.max():
+        # No scale is known: a change of a thousandth is half of the way to the limit.
+        return values[0], 1e-3 * (abs(values[0]) or 1.0), _CONSTANT
     mean = np.average(values, weights=weight)
     deviation = np.sqrt(np.average((values - mean) ** 2, weights=weight))
-    if not deviation > 0:
-        return mean, 1.0, np.inf
     if set(np.unique(values)) <= {0.0, 1.0}:
         return mean, max(deviation, 0.25), np.inf  # scaled by a tiny deviation, the rare value would be an outlier
     if np.abs(values - mean).max() <= _HEAVY * deviation:

@@ -130,8 +130,8 @@ def fit_table(
     members are evaluated on a random sample of that size. Memory is then a copy of the rows and the row numbers of
     every step. Finally one factor, from held-out rows, scales a Gaussian's noise or multiplies the logits of classes.
     If all targets are positive, the noise is truncated at zero with the probability that held-out rows give to it.
-    A column with one value in all rows has hardly any effect on predictions, and other values do not widen them; the
-    posteriors of `lamu.regression`, `laplace` and `ivon` widen, by the prior of its weight.
+    The weight of a column with one value in all rows has a prior and no data: of the members of the folds it is a
+    quantile of N(0, 1) each, so that another value widens predictions by about one standardised target.
 
     Args:
         x: training inputs, numbers and codes of categories, `[N, D]`.
@@ -293,6 +293,8 @@ def fit_table(
         network = replace(network, kernel=kernel)
     model = replace(table.model(network, full.x), prior=best.candidate.prior(network))
     members = _members(model, candidates, weights, full)
+    if columns.constant.any():
+        members = _drawn_from_prior(members, columns, folds, means, seed)
     read = replace(flat, widths=_WIDTHS) if network.kernel is not None else hidden
     batch = training if network.kernel is not None else hidden_training
     evaluated_rows = table.y, table.fold, weights[weights > 0], table.counts
@@ -525,6 +527,24 @@ def _members(model: Model, candidates: Sequence[_Found], weights: np.ndarray, ba
     like = jax.eval_shape(lambda: model.init(jax.random.key(0), batch)[0])
     kept = [each.params for each, weight in zip(candidates, weights, strict=True) if weight > 0]
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *[_completed(each, like) for each in kept])
+
+
+def _drawn_from_prior(members: Params, columns: Columns, folds: int, means: int | None, seed: int) -> Params:
+    """Returns members whose weights of constant encodings are quantiles of their prior N(0, 1), one a fold."""
+    # Their posterior is that prior, about which a mode at zero says nothing. The sum over folds is zero, and so is the
+    # effect on rows like those of training: that of a category alone is taken from the intercept.
+    from scipy.special import ndtri
+
+    quantiles = ndtri((np.arange(folds) + 0.5) / folds)
+    linear = {name: np.array(leaf) for name, leaf in members["network"]["linear"].items()}
+    constant, (count, _, outputs) = np.flatnonzero(columns.constant), linear["kernel"].shape
+    outputs = outputs if means is None else means
+    drawn = np.empty((count // folds, folds, len(constant), outputs))
+    drawn[:] = (quantiles / quantiles.std())[:, None, None]
+    drawn = np.random.default_rng(seed).permuted(drawn, axis=1).reshape(count, *drawn.shape[2:])
+    linear["kernel"][:, constant, :outputs] += drawn
+    linear["bias"][:, :outputs] -= drawn[:, constant >= len(columns.numbers)].sum(axis=1)
+    return {**members, "network": {**members["network"], "linear": linear}}
 
 
 def _with_noise(likelihood: Scaled, outputs: np.ndarray, evaluated_rows: tuple[np.ndarray, ...]) -> Likelihood:
