@@ -250,6 +250,29 @@ def test_a_noise_at_a_point_that_few_rows_have_told_is_named(likelihood, algorit
     assert all(("Gaussian(scale)" in text) is isinstance(likelihood, Gaussian) for text in named)
 
 
+@pytest.mark.parametrize(
+    ("likelihood", "algorithm", "y", "sentence"),
+    [
+        (Gaussian(), lamu.algorithms.adam(), np.full(40, 7.0), "all 40 targets are 7, which does not determine their"),
+        (lamu.likelihoods.StudentT(), lamu.algorithms.deep_ensemble(members=2), np.zeros(9), "all 9 targets are 0"),
+        (lamu.likelihoods.HeteroscedasticGaussian(), lamu.algorithms.adam(), np.full(40, 7.0), "all 40 targets are 7"),
+        (Gaussian(), lamu.algorithms.laplace(), np.full(200, 7.0), "all 200 targets are 7"),
+        (Gaussian(0.5), lamu.algorithms.adam(), np.full(40, 7.0), None),
+        (lamu.likelihoods.NegativeBinomial(), lamu.algorithms.adam(), np.full(40, 7), None),
+        (Gaussian(), lamu.algorithms.adam(1e-2), np.array([0.3, -1.0, 0.9]), "3 rows hardly determine the noise"),
+    ],
+)
+def test_a_noise_that_targets_do_not_determine_is_told_of_points_too(likelihood, algorithm, y, sentence) -> None:
+    """`adam` had intervals of 2e-4 about 40 targets of 7 and about three random ones, and said nothing of the noise."""
+    x = np.random.default_rng(1).normal(size=(len(y), 3))
+    model = lamu.Model(Linear(), likelihood, Normal(1.0)).standardised(x, y)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        lamu.fit(model, (x, y), algorithm, steps=3000 if len(y) == 3 else 20)
+    named = [str(each.message) for each in caught if each.category is lamu.data.FewRows]
+    assert [text[: len(sentence or "")] for text in named] == ([] if sentence is None else [sentence])
+
+
 def test_a_search_says_it_once() -> None:
     """Of all rows: the runs that compare have fewer, and are not what is predicted with."""
     x, y = table(12)

@@ -5,7 +5,6 @@ r"""Generalised linear models: networks of one layer with default priors and alg
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -29,10 +28,11 @@ from lamu.posterior import Posterior
 from lamu.priors import Normal
 from lamu.protocol import Algorithm
 from lamu.running.compiled_steps import keys_of
+from lamu.running.conclusion import warn_constant
 from lamu.supports import value_of
 from lamu.typing import Inputs, Targets
 
-__all__ = ["linear_model", "regression", "warn_constant"]
+__all__ = ["linear_model", "regression"]
 
 _STEPS = 200
 _SLOPES, _INTERCEPT = 2.5, 10.0
@@ -192,19 +192,6 @@ def _laplace() -> Algorithm:
 def _learns_noise(model: Model, y: Targets) -> bool:
     """Whether the likelihood is a Gaussian with unknown noise."""
     return not isinstance(y, Mapping) and isinstance(model.likelihood, Scaled) and _is_learned(model.likelihood.base)
-
-
-def warn_constant(y: np.ndarray, consequence: str) -> None:
-    """Warns of constant targets, from which no noise can be learned."""
-    constant = (y == y[:1]).reshape(len(y), -1).all(axis=0)
-    if constant.any():
-        values = y.reshape(len(y), -1)[0][constant]
-        targets = "the only target is" if len(y) == 1 else f"all {len(y)} targets are"
-        warnings.warn(
-            f"{targets} {values[0]:g}, which does not determine their noise: {consequence}",
-            UserWarning,
-            stacklevel=3,
-        )
 
 
 def _is_learned(likelihood: Likelihood) -> bool:

@@ -21,8 +21,9 @@ from lamu.data.arrays import Arrays, FewRows
 from lamu.data.batch import Batch
 from lamu.data.stream import Stream
 from lamu.data.wording import getattr_or_substitute
-from lamu.families import Draws, Point, Product
+from lamu.families import Draws, Ensemble, Point, Product
 from lamu.families.products import factor_of
+from lamu.likelihoods import HeteroscedasticGaussian, Scaled
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.posterior import Posterior
@@ -42,6 +43,7 @@ __all__ = [
     "Diverged",
     "Fit",
     "require_trained",
+    "warn_constant",
     "warn_few_rows",
     "warn_first_guess",
     "warn_probabilities",
@@ -290,6 +292,7 @@ class Conclusion:
 
 _RARE = 5  # events, of which fewer are rare where they are less than a tenth of the rows
 _FEW_ROWS = 20  # below it a normal 90 % interval with a point estimate of the noise covers less than .88 (Student t)
+_NO_NOISE = 0.01  # of the targets' deviation, below which few rows have lost all noise to the fit
 _OTHER_SHAPE = (
     "sample it with lamu.mcmc.nuts(), give variables that depend on each other one belief (a MultivariateNormal), or "
     "write the model in variables whose posterior is closer to a Gaussian (of groups about a mean theta = mu + tau * z "
@@ -303,14 +306,30 @@ _OF_CATEGORIES = (
 
 
 def warn_few_rows(fit: Fit, rows: Arrays | Stream) -> None:
-    """Warns of too narrow intervals, because the noise is a point estimate from few rows."""
+    """Warns of too narrow intervals, because the noise is a point estimate that the rows hardly determine."""
     belief, model = fit.posterior.belief, fit.posterior.model
-    if not (isinstance(belief, Product) and isinstance(rows, Arrays) and model.has_outputs) or model.has_classes:
+    belief = belief.stacked if isinstance(belief, Ensemble) else belief
+    if not (isinstance(belief, Point | Product) and isinstance(rows, Arrays) and isinstance(model, Model)):
         return
-    weights, noise = belief.factors.get("network"), belief.factors.get("likelihood")
-    count = float(np.sum(np.asarray(rows.weight)))
-    if isinstance(weights, Point) or not isinstance(noise, Point) or not jax.tree.leaves(noise) or count >= _FEW_ROWS:
+    if model.has_classes or np.ndim(rows.y) not in (1, 2):
         return
+    noise = belief if isinstance(belief, Point) else belief.factors.get("likelihood")
+    dispersions = noise.mean.get("likelihood", noise.mean) if isinstance(noise, Point) else {}
+    y, weight = np.asarray(rows.y, float), np.asarray(rows.weight, float)
+    y, count = y[weight > 0], float(np.sum(weight))
+    wrapped = model.likelihood
+    base = wrapped.base if isinstance(wrapped, Scaled) else wrapped
+    if (jax.tree.leaves(dispersions) or isinstance(base, HeteroscedasticGaussian)) and not model.support.discrete:
+        remedy = "give the noise (Gaussian(scale))" if model.support.affine else "give more rows"
+        warn_constant(y, f"intervals have hardly any width, or an arbitrary one; {remedy}", FewRows)
+    if not jax.tree.leaves(dispersions) or count >= _FEW_ROWS or (y == y[:1]).all():
+        return
+    # A point says nothing of what it knows, except where it passes through all rows.
+    if isinstance(belief, Point) or isinstance(belief.factors.get("network"), Point):
+        scale = dispersions.get("log_scale", np.zeros(1)) if model.support.affine else np.zeros(1)
+        unit = np.asarray(wrapped.scale, float) if isinstance(wrapped, Scaled) else 1.0
+        if not (np.exp(np.asarray(scale, float)) * unit < _NO_NOISE * y.std(axis=0)).any():
+            return
     remedy = (
         "take lamu.regression(x, y) or laplace() of a linear network, which integrate over it, or give the noise "
         "(Gaussian(scale))"
@@ -323,6 +342,17 @@ def warn_few_rows(fit: Fit, rows: Arrays | Stream) -> None:
         FewRows,
         stacklevel=3,
     )
+
+
+def warn_constant(y: np.ndarray, consequence: str, category: type[Warning] = UserWarning) -> None:
+    """Warns of constant targets, from which no noise can be learned."""
+    constant = (y == y[:1]).reshape(len(y), -1).all(axis=0)
+    if constant.any():
+        values = y.reshape(len(y), -1)[0][constant]
+        targets = "the only target is" if len(y) == 1 else f"all {len(y)} targets are"
+        warnings.warn(
+            f"{targets} {values[0]:g}, which does not determine their noise: {consequence}", category, stacklevel=3
+        )
 
 
 def warn_rare_events(model: Target, rows: Arrays | Stream) -> None:

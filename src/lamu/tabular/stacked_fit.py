@@ -29,10 +29,10 @@ from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGa
 from lamu.likelihoods.table import LIKELIHOODS
 from lamu.model import Model, offset_per_output
 from lamu.networks import Columns, KernelFeatures, Standardised, TableNetwork
-from lamu.one_layer import warn_constant
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.running.checkpoints import Checkpoints, described, of_part, rows_described
+from lamu.running.conclusion import warn_constant
 from lamu.running.progress import Progress
 from lamu.supports import value_of
 from lamu.tabular.candidates import Candidate, candidates_for, candidates_to_continue, sharpened
