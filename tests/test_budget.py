@@ -20,17 +20,17 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_482, 74_000),
+    "lines": (103_558, 74_000),
     "files": (356, 330),
-    "lines of code": (51_235, 36_000),
-    "lines of code, core": (34_260, 25_000),
+    "lines of code": (51_289, 36_000),
+    "lines of code, core": (34_279, 25_000),
     "lines of code, graphs": (8_202, 6_000),
-    "lines of code, tables": (8_773, 5_000),
+    "lines of code, tables": (8_808, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.480, 0.5),
     "import lines a line of code": (0.168, 0.15),
     "`Any` a thousand lines of code": (40.1, 40),
-    "`isinstance` a thousand lines of code": (23.5, 14),
+    "`isinstance` a thousand lines of code": (23.6, 14),
     "abstract bases": (44, 30),
     "names of classes in two files": (21, 0),
 }
