@@ -116,6 +116,16 @@ def test_only_predictions_of_the_same_thing_mix() -> None:
         Weighted((classes, classes), jnp.zeros(3))
 
 
+def test_joint_draws_of_a_composition_are_those_of_its_members() -> None:
+    """A total of ten rows by two exact posteriors, a member for each draw: four standard errors are 9 %."""
+    model = lamu.Model(lamu.networks.Linear(), Gaussian(scale=1.0))
+    members = [lamu.fit(model, (X[k : k + 6], Y[k : k + 6]), lamu.algorithms.conjugate()).posterior for k in (0, 6)]
+    both, rows = Composition(tuple(members), np.log([0.5, 0.5])), np.tile(X[:1], (10, 1))
+    drawn = np.asarray(both.joint().predict(rows, samples=2000).sample(jax.random.key(1), 2000)).mean(axis=1)
+    means, epistemic = np.array([[pred.mean[0], pred.epistemic[0]] for pred in (p.predict(rows) for p in members)]).T
+    np.testing.assert_allclose(drawn.std(), np.sqrt(epistemic.mean() + 0.1 + means.var()), rtol=0.09)
+
+
 def test_evidence_weighs_models() -> None:
     evidence = np.array([-3.0, -1.0, -700.0])
     found = composition.average([linear(k, evidence=e) for k, e in enumerate(evidence)])

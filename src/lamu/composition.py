@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,10 @@ class Composition:
             )
         logs = np.asarray(self.log_weights, float)[members]
         return Weighted(parts, jnp.asarray(logs - np.logaddexp.reduce(logs), parts[0].mean.dtype))
+
+    def joint(self) -> Composition:
+        """Returns the composition of the members' `Posterior.joint`."""
+        return replace(self, posteriors=tuple(posterior.joint() for posterior in self.posteriors))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the composition as a folder, as `Posterior.save` does; `load_composition` reads it.
