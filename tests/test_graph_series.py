@@ -302,3 +302,45 @@ def test_a_bound_with_rounding_errors_hides_no_more_than_its_run_says() -> None:
     below = double.posterior.evidence - message_passing.bound(Objective(graph, 1.0), beliefs, graph.read(data).full())
     assert below < single.convergence.residual**2 / 2 + 0.05
     assert single.convergence.converged or "x64" in single.convergence.remedy
+
+
+def test_steps_of_em_are_extrapolated_and_never_fall() -> None:
+    """A level that hardly moves: 96 steps ended 0.02 nats below the maximum."""
+    T, y = 100, np.random.default_rng(0).normal(size=100)
+
+    def level(m) -> None:
+        step, noise = m.sample("step", Gamma(1e-3, 1e-9)), m.sample("noise", Gamma(1e-3, 1e-9))
+        with m.rows():
+            x = m.sample("x", graphs.GaussianChain(T, np.eye(1), step, first_precision=0.01))
+            m.sample("y", graphs.Normal(x @ [1], precision=noise))
+
+    graph, data = lamu.Graph(level), {"y": y[None]}
+    loss = np.array(lamu.fit(graph, data, lamu.algorithms.em(), steps=96).history["loss"])
+    assert np.all(np.diff(loss) <= 1e-12)
+    assert loss[-1] - lamu.fit(graph, data, lamu.algorithms.em(tolerance=0.0), steps=3_000).history["loss"][-1] < 1e-4
+
+
+@pytest.mark.stress
+def test_em_is_not_ended_by_one_rounding_error() -> None:
+    """Of 108 quarters in single precision it ended after the first fall, 2.9 nats below the maximum, as converged."""
+    T, random, seen = 108, np.random.default_rng(0), np.array([1.0, 0.0, 1.0, 0.0, 1.0])
+    move, state, y = np.zeros((5, 5)), np.array([0.0, 0.1, 1.0, -0.5, 0.3]), np.zeros(T)
+    move[:2, :2], move[2:4, 2:4], move[4, 4] = [[1, 1], [0, 1]], [[0, 1], [-1, 0]], -1
+    for t in range(T):
+        y[t] = seen @ state + 0.5 * random.normal()
+        state = move @ state + [0.3, 0.2, 0.15, 0.15, 0.15] * random.normal(size=5)
+
+    def structural(m) -> None:
+        step, noise = m.sample("step", Gamma(1e-3, 1e-9), plate=3), m.sample("noise", Gamma(1e-3, 1e-9))
+        with m.rows():
+            x = m.sample("x", graphs.GaussianChain(T, move, step[[0, 1, 2, 2, 2]], first_precision=0.01))
+            m.sample("y", graphs.Normal(x @ seen, precision=noise))
+
+    data = {"y": (y / y.std())[None]}
+    fits = []
+    for double in (False, True):
+        with jax.enable_x64(double):
+            fits.append(lamu.fit(lamu.Graph(structural), data, lamu.algorithms.em()))
+    single, double = fits
+    below = single.history["loss"][-1] - double.history["loss"][-1]
+    assert below < 0.5 or (not single.convergence.converged and "x64" in single.convergence.remedy)

@@ -115,7 +115,12 @@ class CoordinateAscent(Runnable):
 
     def smallest_rise(self, value: Array, batch: Batch) -> Array:
         """Returns the rise below which a run has converged, at least the rounding error of so large a sum."""
-        return self.tolerance * batch.count.astype(value.dtype) + 4 * jnp.finfo(value.dtype).eps * jnp.abs(value)
+        return self.tolerance * batch.count.astype(value.dtype) + _rounding(value)
+
+
+def _rounding(value: Array) -> Array:
+    """Returns the rounding error of a sum of this size."""
+    return 4 * jnp.finfo(value.dtype).eps * jnp.abs(value)
 
 
 @record
@@ -211,17 +216,14 @@ class Vmp(CoordinateAscent):
         # no shorter is no sign of that: of Gamma-Poisson factors it ended ascents many nats below.
         residual = jnp.sqrt(squared)
         before = _before(state, residual)
-        # Rounding errors of a filter are far larger than those of one sum: they have the size of what the bound falls.
-        fell = jnp.where((state.phase == _TRIAL) | (not self.exact), 0.0, state.bound - value)
-        noise = jnp.maximum(_QUIETER * state.noise, fell).astype(value.dtype)
+        noise = _noise(state, state.bound - value) if self.exact else state.noise
         rise = jnp.maximum(self.smallest_rise(value, batch), noise)
         near = _distance(residual, before, noise) <= _NEAR * tree.dimension(beliefs) ** 0.5
         still = jnp.abs(value - state.bound) <= rise
         shrinks = residual <= state.least
         least, idle = jnp.where(shrinks, 0.99 * residual, state.least), jnp.where(shrinks, 0, state.idle + 1)
         extrapolates = self.exact and graph.expansion is None
-        # Where it extrapolates, on both sides of a trial: near a saddle the steps after one shrink at first.
-        calm = jnp.where(state.phase == _TRIAL, state.calm, jnp.where(still & near, state.calm + 1, 0))
+        calm = _calm(state, still & near)
         settled = (calm >= (_CALM if extrapolates else 1)) | (still & (idle >= _IDLE))
         swept = VmpState(
             beliefs,
@@ -244,7 +246,8 @@ class Vmp(CoordinateAscent):
             return swept
         real = lambda beliefs: {name: belief.real() for name, belief in beliefs.items()}
         back = lambda moved: {name: belief.with_real(moved[name]) for name, belief in swept.beliefs.items()}
-        return _extrapolated("beliefs", state, swept, value >= state.bound - rise, real, back)
+        higher = value >= state.bound - jnp.maximum(_rounding(value), noise)
+        return _extrapolated("beliefs", state, swept, higher, real, back)
 
     def _dispersions(self, objective: Objective, statistics: Statistics, batch: Batch, dispersions: Params) -> Params:
         """Returns the dispersions after a step; none if every message is exact."""
@@ -309,6 +312,7 @@ _PLAIN_AGAIN = 2  # sweeps after a rejected one
 _CALM = 3  # sweeps near the fixed point that end an ascent: more than the two between trials
 _LONGER, _LONGEST = 4.0, 1024.0  # factor of the longest step, up after a trial that was kept, and down after another
 _FORGOTTEN = 0.9  # of the slowest rate, after each trial
+_QUIETER = 0.98  # of the rounding error, after each sweep
 
 
 def _extrapolated(
@@ -361,6 +365,18 @@ def _extrapolated(
     return jax.tree.map(lambda old, new: jnp.where(judged & ~higher, old, new).astype(old.dtype), undone, on)
 
 
+def _noise(state: Any, fell: Array) -> Array:
+    """Returns the rounding error of what a sweep cannot lower."""
+    # Those of a filter are far larger than those of one sum: they have the size of what it falls nevertheless.
+    return jnp.maximum(_QUIETER * state.noise, jnp.where(state.phase == _TRIAL, 0.0, fell)).astype(state.noise.dtype)
+
+
+def _calm(state: Any, is_end: Array) -> Array:
+    """Returns the number of sweeps that may be the last, one after the other."""
+    # On both sides of a trial: near a saddle the steps after one shrink at first.
+    return jnp.where(state.phase == _TRIAL, state.calm, jnp.where(is_end, state.calm + 1, 0))
+
+
 def _before(state: Any, residual: Array, power: int = 1) -> Array:
     """Returns the residual before this one, or that of the slowest errors: residuals shrink by this power of theirs."""
     # After a trial fast errors are large beside the slow ones, and steps shrink faster than they will.
@@ -372,8 +388,7 @@ _IDLE = 200  # sweeps in which no step is shorter
 _NEAR = 0.1  # of a posterior standard deviation, root mean square; not tuned
 
 
-_QUIETER = 0.98  # of the rounding error, after each sweep
-_LOST = 16  # rounding errors of one sum, beyond which the error of the bound is that of a recursion
+_LOST = 4  # rounding errors of one sum, beyond which the error of the bound is that of a recursion
 
 
 @compiled_once()
@@ -390,17 +405,23 @@ def _convergence(state: VmpState) -> Convergence | None:
         return None
     settled = bool(state.settled)
     # Steps that are rounding errors have no ratio: then the bound alone says how far the fixed point may be.
-    lost = settled and bool(state.noise > _LOST * jnp.finfo(state.noise.dtype).eps * jnp.abs(state.bound))
+    lost = settled and bool(state.noise > _LOST * _rounding(state.bound))
     before = jnp.maximum(state.before, 2.0 * state.residual) if lost else state.before
     distance = _distance(state.residual, before, state.noise)
-    remedy = "take more sweeps, with steps="
-    if settled or jnp.sqrt(2.0 * state.noise) > distance / 2:
-        double = distance.dtype.name == "float64"
-        wider = "centre and scale the data" if double else 'jax.config.update("jax_enable_x64", True) goes on'
-        remedy = f"rounding has ended the ascent, so that further sweeps change nothing; {wider}"
+    is_rounded = settled or bool(jnp.sqrt(2.0 * state.noise) > distance / 2)
     return Convergence(
-        residual=float(distance), dimension=max(tree.dimension(state.beliefs), 1), settled=settled, remedy=remedy
+        residual=float(distance),
+        dimension=max(tree.dimension(state.beliefs), 1),
+        settled=settled,
+        remedy=_rounded(distance) if is_rounded else "take more sweeps, with steps=",
     )
+
+
+def _rounded(value: Array) -> str:
+    """Returns the remedy where rounding has ended an ascent."""
+    double = value.dtype.name == "float64"
+    wider = "centre and scale the data" if double else 'jax.config.update("jax_enable_x64", True) goes on'
+    return f"rounding has ended the ascent, so that further sweeps change nothing; {wider}"
 
 
 @recipe("Winn & Bishop 2005; Khan & Rue 2021, section 5.2")
@@ -548,10 +569,12 @@ class EmState:
     residual: Array  # its rise in the step before that, in nats
     before: Array  # that of the step before
     settled: Array  # whether it has stopped rising
-    earlier: Any = None  # the last four as in `VmpState`
+    earlier: Any = None  # this and the following as in `VmpState`
     phase: Any = None
     longest: Any = None
     slowest: Any = None
+    calm: Any = None
+    noise: Any = None
 
     @property
     def left(self) -> Array:
@@ -586,6 +609,8 @@ class Em(CoordinateAscent):
             jnp.full(self.restarts, -_PLAIN, jnp.int32),
             jnp.full_like(lowest, _LONGER),
             jnp.ones_like(lowest),
+            jnp.zeros(self.restarts, jnp.int32),
+            jnp.zeros_like(lowest),
         )
 
     def step(self, key: RandomKey, state: EmState, batch: Batch, objective: Objective) -> tuple[EmState, Info]:
@@ -607,13 +632,21 @@ class Em(CoordinateAscent):
                 **jax.tree.map(lambda new, old: new.astype(old.dtype), modes, {n: theta[n] for n in names}),
             }
         rise = value - state.log_density
-        judged = state.phase == _TRIAL  # the rise to a trial is not that of a step
-        residual = jnp.where(judged, state.residual, rise)
-        settled = rise <= self.smallest_rise(value, batch)
-        before = _before(state, residual, 2)
-        swept = replace(state, theta=theta, log_density=value, residual=residual, before=before, settled=settled)
+        residual = jnp.where(state.phase == _TRIAL, state.residual, rise)  # the rise to a trial is not that of a step
+        before, noise = _before(state, residual, 2), _noise(state, -rise)
+        calm = _calm(state, rise <= self.smallest_rise(value, batch))
+        swept = replace(
+            state,
+            theta=theta,
+            log_density=value,
+            residual=residual,
+            before=before,
+            settled=calm >= _CALM,
+            calm=calm,
+            noise=noise,
+        )
         back = lambda moved: graph.constraints.constrain(moved)[0]
-        return _extrapolated("theta", state, swept, value >= state.log_density, graph.constraints.unconstrain, back)
+        return _extrapolated("theta", state, swept, rise >= -noise, graph.constraints.unconstrain, back)
 
     def posterior(self, key: RandomKey, state: EmState, objective: Objective, data: Data, trace: Trace) -> Posterior:
         # Returns the point θ of the best restart.
@@ -621,9 +654,10 @@ class Em(CoordinateAscent):
         measured = None
         if not isinstance(state.left, Tracer) and bool(jnp.isfinite(state.left)):
             # The loss that a Newton step would still gain is half the square of a residual.
-            residual = float(jnp.sqrt(2 * jnp.maximum(state.left, 0.0)))
+            left = jnp.maximum(state.left, 0.0)
             size = max(tree.dimension(state.theta), 1)
-            measured = Convergence(residual=residual, dimension=size, remedy="take more steps, with steps=")
+            remedy = _rounded(left) if state.noise > left else "take more steps, with steps="
+            measured = Convergence(residual=float(jnp.sqrt(2 * (left + state.noise))), dimension=size, remedy=remedy)
         return Posterior(
             message_target(objective.model).of_theta().fitted_to(objective.data_size),
             Point({"network": state.theta, "likelihood": {}}),
@@ -646,8 +680,10 @@ def em(tolerance: float = 1e-8, restarts: int = 1) -> Em:
     conjugate belief. The log density of data and point never falls. A temperature above one smooths the latents
     (deterministic annealing). A step is one gradient over all rows for each group of variables, without samples.
 
-    Departures from the rule: the shared variables are a point, the limit of a belief without variance, and the step to
-    it is an argmax.
+    Steps are extrapolated as those of `vmp`, in the real coordinates of θ.
+
+    Departures from the rule: the shared variables are a point, the limit of a belief without variance, the step to it
+    is an argmax, and the extrapolation.
 
     Args:
         tolerance: the rise of the log density in a step at which a run has converged, in nats per row.
@@ -662,7 +698,8 @@ def em(tolerance: float = 1e-8, restarts: int = 1) -> Em:
             with a likelihood or a site that is not conjugate.
         ValueError: for a negative tolerance, or no restart.
 
-    Source: Dempster, Laird & Rubin (1977); Neal & Hinton (1998), section 2; Khan & Rue (2021), section 3.
+    Source: Dempster, Laird & Rubin (1977); Neal & Hinton (1998), section 2; Khan & Rue (2021), section 3; Varadhan &
+    Roland (2008), sections 3 and 5, for the extrapolation.
 
     Examples:
         >>> import jax.numpy as jnp, lamu
