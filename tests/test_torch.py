@@ -170,6 +170,11 @@ def test_what_cannot_be_read_is_named():
             Torch(module).init(jax.random.key(0), x, 2)
     with pytest.raises(TypeError, match=r"operator aten\.special_bessel_j0\.default in the submodule 'inner\.1'"):
         Torch(Unknown()).init(jax.random.key(0), x, 2)
+    for norm in (nn.utils.parametrizations.spectral_norm, nn.utils.spectral_norm):
+        with pytest.raises(
+            TypeError, match=r"aten\.div\.out .* of spectral_norm keep the weights, .*_spectral_norm\(layer"
+        ):
+            Torch(norm(nn.Linear(2, 2))).init(jax.random.key(0), x, 2)
     with pytest.raises(TypeError, match="is not a PyTorch module"):
         Torch(3)
     with pytest.raises(ValueError, match="nothing"):

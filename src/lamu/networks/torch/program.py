@@ -192,9 +192,14 @@ def _operation(node: Any) -> _Operation | None:
     base = name.rstrip("_") if in_place else name
     function = OPERATORS.get(f"{base}.{overload}", OPERATORS.get(base))
     with_mode = OPERATORS_WITH_MODE.get(base)
-    if function is None and with_mode is None:
+    if (function is None and with_mode is None) or overload == "out":
+        spectral = (  # whose power iterations write into their buffers
+            "of spectral_norm keep the weights, by torch.nn.utils.parametrize.remove_parametrizations(layer, 'weight') "
+            "or torch.nn.utils.remove_spectral_norm(layer); else "
+        )
+        remedy = spectral if overload == "out" else ""
         raise TypeError(
-            f"PyTorch's operator {path} in {_where(node)} is not known here; write that part of the module with "
+            f"PyTorch's operator {path} in {_where(node)} is not known here; {remedy}write that part of the module with "
             "others, or give the network to JAX as a function (lamu.networks.Trained)"
         )
     if in_place:
