@@ -177,6 +177,8 @@ def test_frames_of_numbers_and_truth_values_are_read_as_numbers():
         np.testing.assert_array_equal(model.rows((given, Y)).x, expected)
         np.testing.assert_array_equal(model.inputs(given), expected)
         np.testing.assert_allclose(model.standardised(given, Y).network.shift, expected.mean(axis=0))
+    counted = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Binomial())
+    assert counted.standardised(coded, {"value": Y, "trials": Y + 1}).network.shift.shape == (3,)
     with pytest.raises(ValueError, match="x is NaN or infinite in float64 in 1 place, first nan in row 1, column 3"):
         read_rows((whole.assign(n=pd.array([1, None, 3, 4], dtype="Int64")), Y))
     days = frame.assign(word=pd.to_timedelta(np.arange(4), unit="D"))
@@ -197,6 +199,18 @@ def test_targets_are_finite_before_they_are_scaled():
 def test_a_quantile_has_one_probability():
     with pytest.raises(TypeError, match=r"\[0.1, 0.5\] is not a number; ask for one probability at a time"):
         _probability([0.1, 0.5])
+
+
+@pytest.mark.parametrize("level", [1 - 1e-8, 1e-50])
+def test_a_probability_that_rounds_to_one_is_refused(level):
+    """A quantile at 1 - 1e-8 lay 28 deviations from the mean in single precision, in silence, and not 5.6."""
+    with (
+        jax.enable_x64(False),
+        pytest.raises(ValueError, match=rf"{level!r} rounds to [01].0 in float32; use jax.enable_x64"),
+    ):
+        _probability(level)
+    with jax.enable_x64(True):
+        assert _probability(level) == level
 
 
 @pytest.mark.parametrize("task", ["regression", "classes"])

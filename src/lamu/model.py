@@ -158,7 +158,7 @@ class Model(Target):
         """
         require_untraced("model.standardised")
         x, names = by_name(x, self.columns), self.columns or column_names(x)
-        x, y = (array_of(name, part) for name, part in (("x", x), ("y", y)))
+        x = array_of("x", x)
         _require_columns(x)
         refuse_lost("x", x)
         floating = of_rows(x.dtype)
@@ -177,6 +177,7 @@ class Model(Target):
         network = Standardised(self.network, shift, scale)
         if not self.likelihood.support.affine:
             return replace(self, network=network, columns=names)
+        y = array_of("y", y)
         refuse_lost("y", y, target=True)
         refuse_infinite("y", y, y)
         likelihood = Scaled(self.likelihood, *_moments(y, dtype, weight))

@@ -346,6 +346,12 @@ def _probability(level: Any) -> Any:
     if np.ndim(level):
         raise TypeError(f"{level!r} is not a number; ask for one probability at a time")
     require((level > 0) & (level < 1), f"{level!r} is not a probability strictly between 0 and 1; for 90 % write 0.9")
+    dtype = jnp.result_type(float)
+    rounded = level if isinstance(level, Tracer) else np.asarray(level, dtype)
+    require(
+        (rounded > 0) & (rounded < 1),
+        f"{level!r} rounds to {rounded} in {dtype.name}; use jax.enable_x64(True), or ask less",
+    )
     return level
 
 

@@ -199,8 +199,8 @@ def _operation(node: Any) -> _Operation | None:
         )
         remedy = spectral if overload == "out" else ""
         raise TypeError(
-            f"PyTorch's operator {path} in {_where(node)} is not known here; {remedy}write that part of the module with "
-            "others, or give the network to JAX as a function (lamu.networks.Trained)"
+            f"PyTorch's operator {path} in {_where(node)} is not known here; {remedy}write that part of the module "
+            "with others, or give the network to JAX as a function (lamu.networks.Trained)"
         )
     if in_place:
         _refuse_views(node, path)
