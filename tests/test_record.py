@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 
 import lamu
-from lamu.record import decode, encode, record, static
+from lamu.record import UnknownTypeError, decode, encode, record, static
 
 
 @record
@@ -240,3 +241,19 @@ def test_a_network_standardised_before_it_had_a_level_is_read() -> None:
     written = encode(lamu.networks.Standardised(lamu.networks.Linear(), np.zeros(2), np.ones(2)), arrays)
     del written["fields"]["level"]
     assert decode(written, arrays).level is None
+
+
+@pytest.mark.parametrize(("part", "sentence"), [("posterior", "a Posterior lacks rule"), (None, "a Fit lacks history")])
+def test_a_pickle_of_another_version_is_refused_in_one_sentence(part: str | None, sentence: str) -> None:
+    """It was read, and failed at its first use for an attribute that nobody had asked for."""
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian(1.0))
+    fit: Any = lamu.fit(model, (np.ones((3, 1)), np.arange(3.0)), lamu.algorithms.conjugate())
+    value = fit if part is None else getattr(fit, part)
+    assert repr(pickle.loads(pickle.dumps(value))) == repr(value)
+    older = object.__new__(type(value))
+    vars(older).update({name: leaf for name, leaf in vars(value).items() if name != sentence.split()[-1]})
+    with pytest.raises(UnknownTypeError, match=rf"this pickle of {sentence}: another version .* lamu\.load\(path\)"):
+        pickle.loads(pickle.dumps(older))
+    vars(older).update(vars(value), remembered=1)
+    with pytest.raises(UnknownTypeError, match="has remembered: another version"):
+        pickle.loads(pickle.dumps(older))

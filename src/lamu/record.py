@@ -42,6 +42,7 @@ __all__ = [
     "measured",
     "modules_of",
     "record",
+    "restored",
     "static",
 ]
 
@@ -142,6 +143,20 @@ def measured(*, added: bool = False, **kwargs: Any) -> Any:
     return dataclasses.field(metadata={"measured": True, "added": added}, **kwargs)
 
 
+def restored(self: object, state: Mapping[str, Any]) -> None:
+    """Restores the state of pickle; raises an UnknownTypeError for one with other fields, of another version."""
+    cls, names = type(self), [field.name for field in dataclasses.fields(self)]  # pyright: ignore[reportArgumentType]
+    lacking = [name for name in names if name not in state and not hasattr(cls, name)]
+    unknown = [name for name in state if name not in names and not hasattr(cls, name) and not name.startswith("_")]
+    if lacking or unknown:
+        what = f"lacks {', '.join(lacking)}" if lacking else f"has {', '.join(unknown)}"
+        raise UnknownTypeError(
+            f"this pickle of a {cls.__name__} {what}: another version of Lamu wrote it, and a pickle is read by its "
+            "own alone; write the posterior there by posterior.save(path), which lamu.load(path) reads here"
+        )
+    vars(self).update(state)
+
+
 @dataclass_transform(frozen_default=True, field_specifiers=(static, given, measured, dataclasses.field))
 def record(cls: type[T]) -> type[T]:
     """Decorates a class as a record: a frozen dataclass, a pytree, and a registered name for saved files.
@@ -178,6 +193,8 @@ def record(cls: type[T]) -> type[T]:
     def are_equal(self: object, other: object) -> object:  # NotImplemented is not a bool
         return compared(self) == compared(other) if other.__class__ is self.__class__ else NotImplemented
 
+    if "__setstate__" not in members:
+        cls.__setstate__ = restored  # pyright: ignore[reportAttributeAccessIssue]
     if not shown:
         cls.__repr__ = _shown  # pyright: ignore[reportAttributeAccessIssue]
     if not equal:

@@ -31,6 +31,7 @@ from lamu.predictives import Sampled
 from lamu.predictives.sampled import OwnStatistics, is_certain
 from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm, runnable
+from lamu.record import restored
 from lamu.running.history import History
 from lamu.running.schedule import Rounds
 from lamu.running.validation import mean_and_margin, row_losses
@@ -100,6 +101,8 @@ class Fit:
     state: State
     interrupted: bool = False
     rows: Any = None
+
+    __setstate__ = restored  # of pickle
 
     def __repr__(self) -> str:
         """One line with the model, the length, the convergence and the `warnings` of the fit."""
