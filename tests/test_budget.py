@@ -20,14 +20,14 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_619, 74_000),
+    "lines": (103_639, 74_000),
     "files": (356, 330),
-    "lines of code": (51_330, 36_000),
-    "lines of code, core": (34_320, 25_000),
+    "lines of code": (51_344, 36_000),
+    "lines of code, core": (34_334, 25_000),
     "lines of code, graphs": (8_202, 6_000),
     "lines of code, tables": (8_808, 5_000),
     "lines of code, outside of the library": (0, 0),
-    "docstring lines a line of code": (0.480, 0.5),
+    "docstring lines a line of code": (0.479, 0.5),
     "import lines a line of code": (0.168, 0.15),
     "`Any` a thousand lines of code": (40.2, 40),
     "`isinstance` a thousand lines of code": (23.6, 14),
