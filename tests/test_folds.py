@@ -10,8 +10,9 @@ import pytest
 
 import lamu
 from lamu.data.arrays import Arrays
-from lamu.folds import centred, constant_of, folds_of
+from lamu.folds import centred, folds_of
 from lamu.priors import LearnedNormal, Normal
+from lamu.running.constant import constant_of
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(30, 2))

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import lamu
-from lamu.folds import centred, constant_of, in_units
+from lamu.folds import centred, in_units
 from lamu.likelihoods import Gamma, PerPosition, Poisson, RightCensored, Weibull, ZeroInflated, links
+from lamu.running.constant import constant_of
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(60, 2))

@@ -17,7 +17,6 @@ from lamu.cli.training import compile_time
 from lamu.composition import stacking_weights
 from lamu.dtype_policy import lenient
 from lamu.families import Ensemble, Point
-from lamu.folds import constant_of
 from lamu.likelihoods import Categorical, HeteroscedasticGaussian
 from lamu.likelihoods.table import LIKELIHOODS
 from lamu.networks import Columns, EncodedColumns, KernelFeatures, TableNetwork, kernel_features
@@ -25,6 +24,7 @@ from lamu.networks.kernel_features import LaplaceKernel, Matern
 from lamu.predictives import Sampled
 from lamu.record import decode, encode
 from lamu.running.checkpoints import Checkpoints
+from lamu.running.constant import constant_of
 from lamu.tabular import stacked_fit
 from lamu.tabular.candidates import (
     ADDITIVE,

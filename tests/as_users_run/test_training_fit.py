@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 
 import lamu
 
@@ -146,3 +147,43 @@ def test_rows_without_weight_do_not_judge() -> None:
         warnings.simplefilter("always")
         lamu.fit(model, data, lamu.algorithms.ivon(), steps=60)
     assert not [each for each in said if issubclass(each.category, CATEGORIES)]
+
+
+MEAN = np.exp(1 + np.sin(2 * X[:, 0]))
+COUNTS = RNG.poisson(MEAN)
+
+
+def told_of(likelihood: Any, y: np.ndarray, algorithm: Any, offset: np.ndarray | None = None, **options: Any) -> str:
+    """Returns what is said of the fit of a wide network to targets that are neither numbers nor classes."""
+    model = lamu.Model(WIDE, likelihood).standardised(X, y)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        lamu.fit(model, {"x": X, "y": y, "offset": offset} if offset is not None else (X, y), algorithm, **options)
+    return " ".join(str(each.message) for each in said if issubclass(each.category, CATEGORIES))
+
+
+@pytest.mark.parametrize(
+    "likelihood", [lamu.likelihoods.Poisson(), lamu.likelihoods.NegativeBinomial()], ids=lambda each: each.name
+)
+def test_counts_that_a_point_learns_one_by_one_are_told(likelihood: Any) -> None:
+    text = told_of(likelihood, COUNTS, lamu.algorithms.adam(0.01), epochs=400, batch_size=120)
+    assert "the counts of the training rows, 120, are learned one by one" in text
+    assert f"of the variance of {likelihood.name}" in text
+    assert "one by one" not in told_of(likelihood, COUNTS, lamu.algorithms.ivon(), steps=2000)
+
+
+def test_positive_numbers_that_a_point_learns_are_told() -> None:
+    y = (MEAN * RNG.gamma(3.0, size=120)).astype(np.float32)
+    text = told_of(lamu.likelihoods.Gamma(), y, lamu.algorithms.adam(0.01), epochs=800, batch_size=120)
+    assert "of the variance of the training rows, 120," in text
+    assert "or take ivon()" in text
+
+
+def test_counts_of_which_nothing_is_learned_are_told_with_the_loss_of_a_constant_rate() -> None:
+    """Exposures differ tenfold, and are what the counts come from: the constant is one of rates."""
+    exposure = np.where(np.arange(120) < 60, 1.0, 10.0).astype(np.float32)
+    y = RNG.poisson(exposure)
+    rate = exposure * y.sum() / exposure.sum()
+    constant = -scipy.stats.poisson.logpmf(y, rate).mean()
+    text = told_of(lamu.likelihoods.Poisson(), y, lamu.algorithms.ivon(), np.log(exposure), steps=500)
+    assert f"instead of {constant:.3g}; either" in text

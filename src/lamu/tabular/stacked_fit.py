@@ -24,7 +24,7 @@ from lamu.composition import stacking_weights
 from lamu.data.arrays import Arrays, repeats, warn_of_scale
 from lamu.data.batch import Batch
 from lamu.families import Ensemble, Point
-from lamu.folds import constant_of, folds_for, folds_of, unit_about
+from lamu.folds import folds_for, folds_of, unit_about
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood, Scaled
 from lamu.likelihoods.table import LIKELIHOODS
 from lamu.model import Model, offset_per_output
@@ -33,6 +33,7 @@ from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.running.checkpoints import Checkpoints, described, of_part, rows_described
 from lamu.running.conclusion import warn_constant
+from lamu.running.constant import constant_of
 from lamu.running.progress import Progress
 from lamu.supports import value_of
 from lamu.tabular.candidates import Candidate, candidates_for, candidates_to_continue, sharpened
