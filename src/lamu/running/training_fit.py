@@ -105,9 +105,10 @@ def warn_training_fit(fit: Fit, rows: Arrays | Stream, example: Batch, objective
         )
     elif may_overfit and _is_of_counts(model) and (left := _left_of_noise(fit.posterior, some)) < _FEW:
         warnings.warn(
-            f"the counts of the training rows, {size:,}, are learned one by one by a network of more weights: the "
-            f"mean square of their residuals is {left:.2g} of the variance of {model.likelihood.name}; unless they are "
-            "nearly free of noise, intervals are too narrow: give validation=0.1, whose best state is kept, or take ivon()",
+            f"the counts of the training rows, {size:,}, are learned one by one by a network of more weights: the mean "
+            f"square of their residuals is {left:.2g} of the variance of {model.likelihood.name}; unless they are "
+            "nearly free of noise, intervals are too narrow: give validation=0.1, whose best state is kept, or take "
+            "ivon()",
             Overfit,
             stacklevel=3,
         )
