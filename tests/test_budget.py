@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_639, 74_000),
-    "files": (356, 330),
-    "lines of code": (51_344, 36_000),
-    "lines of code, core": (34_334, 25_000),
+    "lines": (103_695, 74_000),
+    "files": (357, 330),
+    "lines of code": (51_372, 36_000),
+    "lines of code, core": (34_362, 25_000),
     "lines of code, graphs": (8_202, 6_000),
     "lines of code, tables": (8_808, 5_000),
     "lines of code, outside of the library": (0, 0),
