@@ -19,7 +19,9 @@ from scipy.stats import norm
 import lamu
 from lamu.cli import main
 from lamu.data import UnfamiliarRows
+from lamu.data.encoding import Encoding
 from lamu.data.imputation import Completions
+from lamu.data.inputs import Features, completions, transform
 from lamu.predictives import GaussianPredictive, InputMixture, MixturePredictive
 from lamu.predictives.input_mixture import CompletedRows
 from lamu.sklearn import BayesianClassifier, BayesianRegressor
@@ -288,9 +290,6 @@ def test_positive_targets_are_moved_on_a_logarithmic_scale():
 @pytest.mark.parametrize("known", [2, 3, 5, 20])
 def test_the_next_of_few_words_is_covered(known):
     """Effects of normal words: the kernel of Student's t around each makes 90 % intervals hold nine in ten new ones."""
-    from lamu.data import Encoding
-    from lamu.data.inputs import Features, completions
-
     names = tuple(f"w{k:02d}" for k in range(known))
     encoding = Encoding("y", "regression", (), ("word",), (names,))
     found = completions(Features(("word",), np.zeros((1, 1)), (("new",),)), encoding)
@@ -382,6 +381,12 @@ def test_a_table_is_widened_at_a_new_word_of_a_column_of_one_word():
     frame = pd.DataFrame({"a": random.normal(size=40), "shop": "one"})
     frame["y"] = frame["a"] + 0.2 * random.normal(size=40)
     table = lamu.data.table.read(frame, "y")
+    features, levels = Features(("shop",), np.zeros((1, 1)), (("two",),)), (("one",),)
+    _, notes = transform(features, Encoding("y", "regression", (), ("shop",), levels))
+    assert notes == [
+        "the column 'shop' was 'one' in all training rows and has other values here: 'two' (1); their effect is not "
+        "known, and intervals may be too narrow"
+    ]
     options = {"levels": table.encoding.cardinalities, "folds": 2, "steps": 30}
     posterior = lamu.fit_table(table.x, table.y, lamu.likelihoods.Gaussian(), **options).posterior
     stds = []

@@ -373,6 +373,11 @@ def _unknown(name: str, features: Features, column: int, levels: Sequence[str]) 
     new = _new_levels(features, column, levels)
     if not new:
         return []
+    if len(levels) == 1:  # as of a number in `no_longer_constant`
+        return [
+            f"the column {name!r} was {levels[0]!r} in all training rows and has other values here: "
+            f"{counted(new, most=5)}; their effect is not known, and intervals may be too narrow"
+        ]
     return [
         f"the column {name!r} has values that training did not have: {counted(new, most=5)}; each is predicted as a "
         f"new draw from the {len(levels)} known values, with a wider interval"
