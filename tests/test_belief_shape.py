@@ -109,7 +109,10 @@ def test_the_share_of_independent_beliefs_is_exact_where_the_posterior_is_gaussi
         fit = lamu.fit(lamu.Graph(program), {"first": x[:, 0], "second": x[:, 1], "y": y}, lamu.algorithms.vmp())
     assert fit.convergence.share == pytest.approx(exact, rel=1e-3)
     # The moments are in the program of the response: one operation after the other they were up to eighty programs.
-    assert sum("XLA compilation of jit(" in record.getMessage() for record in caplog.records) <= 15
+    # Where it finds nothing the draws, their densities and their losses are three more.
+    assert sum("XLA compilation of jit(" in record.getMessage() for record in caplog.records) <= (
+        15 if exact < 0.87 else 18
+    )
     assert fit.convergence.at_fixed_point
     assert fit.convergence.misshapen == ("'a', 'b'" if exact < 0.87 else "")
     assert [str(each.message).startswith("the belief has converged and is not") for each in said] == [True] * (
@@ -420,3 +423,17 @@ def test_a_short_run_is_told_that_longer_may_not_help():
         Unconverged, match="has not converged: .* train longer .* not help, a Gaussian is the wrong shape"
     ):
         warn_unconverged(fit, None, chosen_earlier=False)
+
+
+def test_an_unknown_noise_of_five_rows_widens_the_mean_beyond_linear_response() -> None:
+    """The belief of the mean has .71 of its deviation, by a grid; linear response said .89, of the noise."""
+    y = np.random.default_rng(0).normal(size=5)
+
+    def level(m: Any) -> None:
+        mean, noise = m.sample("mean", graphs.Normal(0.0, precision=1e-4)), m.sample("noise", Gamma(0.01, 0.01))
+        with m.rows():
+            m.sample("y", graphs.Normal(mean, precision=noise))
+
+    with pytest.warns(lamu.Unconverged, match="too narrow, most of all in 'mean': a standard deviation is 0.8"):
+        fit = lamu.fit(lamu.Graph(level), {"y": y}, lamu.algorithms.vmp())
+    assert 0.71 < fit.convergence.share < 0.87

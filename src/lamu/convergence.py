@@ -96,7 +96,8 @@ class Convergence:
         pareto_k: k of the generalised Pareto distribution of the largest of these weights; above 0.7 they do not
             correct the belief.
         share: the smallest deviation as a share of that by these weights, two standard errors added; of independent
-            beliefs by exact messages as a share of that by linear response (Giordano, Broderick & Jordan, 2018).
+            beliefs by exact messages as a share of that by linear response (Giordano, Broderick & Jordan, 2018), or, if
+            that is no small one, of a graph with up to 64 rows by the weights.
         misshapen: the variables whose moments the weights change most, or whose share is small, beyond the limit.
         settled: whether the algorithm has stopped by itself, so that further steps change nothing.
         remedy: the advice where it is not converged, as the end of a sentence; empty for the general advice.
@@ -186,7 +187,7 @@ class Convergence:
                 f"{self.divergence:.2f} nats ({FARTHEST_SHAPE} is the limit){k}"
             )
         elif self.is_narrow:
-            way = "linear response" if self.divergence is None else "the importance weights of its own draws"
+            way = "linear response" if self.pareto_k is None else "the importance weights of its own draws"
             reasons.append(
                 f"the belief is too narrow{where}: a standard deviation is {self.share:.2f} of that by {way} "
                 f"({NARROWEST} is the limit)"

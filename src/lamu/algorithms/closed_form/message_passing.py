@@ -29,7 +29,7 @@ from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import PolynomialDecay, RateLike, rate
 from lamu.record import record, static
 from lamu.sizes import require_whole_field, whole_number
-from lamu.typing import Array, Belief, Data, Numeric, Params, PyTree, RandomKey, Statistics, Trace
+from lamu.typing import Array, Belief, Data, Params, PyTree, RandomKey, Statistics, Trace
 
 __all__ = [
     "Em",
@@ -118,9 +118,9 @@ class CoordinateAscent(Runnable):
         return self.tolerance * batch.count.astype(value.dtype) + _rounding(value)
 
 
-def _rounding(value: Array) -> Array:
+def _rounding(value: Any) -> Any:
     """Returns the rounding error of a sum of this size."""
-    return 4 * jnp.finfo(value.dtype).eps * jnp.abs(value)
+    return 4 * jnp.finfo(value.dtype).eps * abs(value)
 
 
 @record
@@ -392,7 +392,7 @@ _LOST = 4  # rounding errors of one sum, beyond which the error of the bound is 
 
 
 @compiled_once()
-def _distance(residual: Array, before: Array, noise: Numeric = 0.0) -> Array:
+def _distance(residual: Any, before: Any, noise: Any = 0.0) -> Array:
     """Returns the distance of the last step and all further ones, and of what an error of the bound hides."""
     # By the ratio of two steps, a geometric series. At a natural distance d the bound is \(d^2 / 2\) nats lower.
     ratio = jnp.where(before > 0, residual / jnp.where(before > 0, before, 1.0), 0.0)
@@ -404,20 +404,22 @@ def _convergence(state: VmpState) -> Convergence | None:
     if isinstance(state.residual, Tracer) or not np.isfinite(state.before):
         return None
     settled = bool(state.settled)
+    residual, before, noise, bound = (
+        np.asarray(part) for part in (state.residual, state.before, state.noise, state.bound)
+    )
     # Steps that are rounding errors have no ratio: then the bound alone says how far the fixed point may be.
-    lost = settled and bool(state.noise > _LOST * _rounding(state.bound))
-    before = jnp.maximum(state.before, 2.0 * state.residual) if lost else state.before
-    distance = _distance(state.residual, before, state.noise)
-    is_rounded = settled or bool(jnp.sqrt(2.0 * state.noise) > distance / 2)
+    lost = settled and noise > _LOST * _rounding(bound)
+    distance = _distance(residual, np.maximum(before, 2.0 * residual) if lost else before, noise)
+    is_rounded = settled or np.sqrt(2.0 * noise) > distance / 2
     return Convergence(
         residual=float(distance),
         dimension=max(tree.dimension(state.beliefs), 1),
         settled=settled,
-        remedy=_rounded(distance) if is_rounded else "take more sweeps, with steps=",
+        remedy=_rounded(noise) if is_rounded else "take more sweeps, with steps=",
     )
 
 
-def _rounded(value: Array) -> str:
+def _rounded(value: Any) -> str:
     """Returns the remedy where rounding has ended an ascent."""
     double = value.dtype.name == "float64"
     wider = "centre and scale the data" if double else 'jax.config.update("jax_enable_x64", True) goes on'
