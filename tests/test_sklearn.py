@@ -392,6 +392,21 @@ def test_classes_of_two_types_or_with_spaces_are_told() -> None:
         linear(BayesianClassifier).fit(x, ["yes", "no", "yes "] * 2)
 
 
+def test_ordered_classes_that_are_words_are_told_their_order() -> None:
+    """Of low, mid and high the alphabet made an order of its own: .46 of 120 rows were right, and .78 by numbers."""
+    x, words = pd.DataFrame({"a": np.arange(12.0)}), np.repeat(["low", "mid", "high"], 4)
+    ordered = linear(BayesianClassifier).set_params(likelihood="ordinal")
+    with pytest.warns(
+        UserWarning, match=r"order by the alphabet, 'high' < 'low' < 'mid', may not be theirs; number them"
+    ):
+        ordered.fit(x, pd.Categorical(words, categories=["low", "mid", "high"], ordered=True))
+    ordered.fit(x, np.repeat([0, 1, 2], 4))
+    ordered.fit(x, np.repeat(["1 low", "2 mid", "3 high"], 4))
+    ordered.fit(x, np.where(words == "low", "no", "yes"))  # two classes have one order
+    with pytest.raises(TypeError, match=r"the classes of Ordinal are words, .* number them"):
+        lamu.likelihoods.Ordinal.of(words)
+
+
 def test_nullable_columns_with_gaps_are_numbers() -> None:
     # A nullable column of truth values was said to hold objects, and to be converted to what it was.
     x = pd.DataFrame({"a": np.arange(12.0), "b": pd.array([True, None, False] * 4, "boolean")})

@@ -613,6 +613,7 @@ def array_of(name: str, values: object) -> Any:
         if isinstance(odd, str):
             words = "names, y = np.unique(y, return_inverse=True)" if name == "y" else "pandas.get_dummies(x)"
             fix = f"encode its words, as {str(odd)!r}, for instance {words}"
+            fix += ", in the order of the alphabet" if name == "y" else ""
         raise TypeError(f"{name} has the dtype {array.dtype}, which is not of real numbers; {fix}")
     return array
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -20,7 +20,7 @@ from lamu.sizes import require_positive, whole
 from lamu.supports import Classes, OrderedClasses, Rankings, Signs, TwoClasses
 from lamu.typing import Array, DTypeLike, Number, Params, RandomKey, Targets
 
-__all__ = ["Bernoulli", "Categorical", "Ordinal", "PlackettLuce"]
+__all__ = ["Bernoulli", "Categorical", "Ordinal", "PlackettLuce", "alphabetical"]
 
 
 @record
@@ -286,6 +286,8 @@ class Ordinal(Likelihood):
             3
         """
         classes_present = np.unique(np.asarray(y))
+        if classes_present.dtype.kind in "OUS":
+            raise TypeError(alphabetical(classes_present.tolist()))
         _require_all(classes_present, max(2, int(classes_present[-1]) + 1))
         return cls(classes_present.size, Logit() if link is None else link)
 
@@ -424,6 +426,14 @@ class Ordinal(Likelihood):
         """Returns the log probabilities of all classes, `[batch, classes]`."""
         of_class = lambda k: self.log_prob(params, f, jnp.broadcast_to(k, f.shape[:1]))
         return jax.vmap(of_class, out_axes=1)(jnp.arange(self.classes))
+
+
+def alphabetical(words: Sequence[str]) -> str:
+    """Returns a sentence about ordered classes that are words, of which only the alphabet is known."""
+    return (
+        f"the classes of Ordinal are words, and their order by the alphabet, {' < '.join(map(repr, words[:3]))}, may "
+        "not be theirs; number them, for instance y = [['low', 'middle', 'high'].index(word) for word in y]"
+    )
 
 
 def _require_all(present: np.ndarray, classes: int) -> None:

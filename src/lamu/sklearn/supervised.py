@@ -16,7 +16,8 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from lamu import store
 from lamu.data.written_numbers import is_number
-from lamu.likelihoods import Likelihood
+from lamu.likelihoods import Likelihood, Ordinal
+from lamu.likelihoods.classes import alphabetical
 from lamu.posterior import require_whole
 from lamu.record import declared, decode
 from lamu.sklearn.estimator import BayesianEstimator, RandomState
@@ -98,7 +99,11 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
             )
         binary = count == 2 and self.likelihood not in _OF_CLASSES
         task, default = ("binary", "logit") if binary else ("classes", "categorical")
-        return codes, self._chosen(task, default, count)
+        likelihood = self._chosen(task, default, count)
+        numbered = all(str(label)[:1].isdigit() for label in self.classes_)  # as "1 low"
+        if count > 2 and "str" in kinds and not numbered and isinstance(likelihood, Ordinal):
+            warnings.warn(alphabetical(self.classes_.tolist()), stacklevel=4)
+        return codes, likelihood
 
 
 class BayesianRegressor(RegressorMixin, BayesianEstimator):
