@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_725, 74_000),
+    "lines": (103_741, 74_000),
     "files": (357, 330),
-    "lines of code": (51_391, 36_000),
-    "lines of code, core": (34_376, 25_000),
+    "lines of code": (51_403, 36_000),
+    "lines of code, core": (34_383, 25_000),
     "lines of code, graphs": (8_202, 6_000),
-    "lines of code, tables": (8_813, 5_000),
+    "lines of code, tables": (8_818, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.479, 0.5),
     "import lines a line of code": (0.168, 0.15),
