@@ -16,7 +16,8 @@
 # of second order: an unknown noise widens a mean of five rows by 1.4, and their response is zero. Where it
 # finds nothing there the weights of draws are asked too. Source: Giordano, Broderick &
 # Jordan (2018), "Covariances, robustness, and variational Bayes", theorem 1. F is taken at the
-# optimal latents of rows, so that H has their response too. Of a latent class model whose belief has .88 to .17 of the
+# optimal latents of rows, so that H has their response too; but for latents that meet, whose coordinate ascent has no
+# gradient (`graphs.Coordinate`): their share is too large. Of a latent class model whose belief has .88 to .17 of the
 # exact deviations the response says .88 to .20.
 
 from __future__ import annotations
