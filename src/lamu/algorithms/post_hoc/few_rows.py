@@ -112,6 +112,11 @@ def _about_means(objective: Objective, members: Product, batch: Batch) -> Produc
     """Returns beliefs about modes as beliefs about means, to first order in the third derivatives of the loss."""
     # The mean is \(m + \frac12 S^{-1} \sum_i J_i^\top \nabla_f \mathrm{tr}(V_i \nabla_f^2 \log p(y_i | f))\), with
     # \(V_i = J_i S^{-1} J_i^\top\); no output moves by more than its deviation.
+    #
+    # Likelihoods without a dispersion stay about the mode, which shrinks. Under the default prior the mean is nearer to
+    # the exact posterior (of 600 sets of 30 rows, 3 columns and two classes by .02 instead of .27 deviations), and so
+    # takes over that its slopes of 2.5 are wider than those of the sets (1): coverage .82 instead of .91, .618 nats a
+    # new row instead of .593 (exact .83 and .616). Counts, 20 rows and 3 columns: .886 and .900 (exact .883).
     likelihood = objective.model.likelihood
     weight = batch.mask * batch.weight * objective.likelihood_power / objective.temperature
 
