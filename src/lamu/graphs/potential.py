@@ -57,6 +57,8 @@ class Quadrature:
     r"""\(\sum_k w_k \log p(y \mid m + \sqrt{2v}\, x_k)\), Gauss–Hermite in each entry of f, which is Gaussian under q.
 
     Exact for polynomials of degree 2K − 1, and for log densities that are sums over entries of f.
+    The entries are taken as independent given their variances: of a target with two outputs (`ZeroInflated`), a belief
+    does not learn how these are correlated.
 
     Attributes:
         nodes: K.
