@@ -20,7 +20,7 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_747, 74_000),
+    "lines": (103_749, 74_000),
     "files": (357, 330),
     "lines of code": (51_403, 36_000),
     "lines of code, core": (34_383, 25_000),
