@@ -77,6 +77,11 @@ def test_a_noise_that_is_learned_from_the_rows_of_a_wide_network_is_told(algorit
     assert "validation=0.1" in text
 
 
+def test_a_noise_that_a_belief_about_a_mode_leaves_is_told() -> None:
+    [text] = told(WIDE, X[:, 0] + NOISE, lamu.algorithms.kfac(), epochs=400, batch_size=120)
+    assert text.startswith("Overfit: ")
+
+
 @pytest.mark.parametrize(
     "algorithm", [lamu.algorithms.adam(0.01), lamu.algorithms.deep_ensemble(members=2), lamu.algorithms.last_layer()]
 )

@@ -13,7 +13,7 @@ from lamu.convergence import Overfit, Underfit
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch, with_offset
 from lamu.data.stream import Stream
-from lamu.families import Ensemble
+from lamu.families import Ensemble, Product
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.posterior import Posterior
@@ -35,6 +35,9 @@ _APART = 0.5
 # Of the variance that a likelihood of counts leaves. With 400 counts of means about four and 1,313 weights the squared
 # residuals of points and last layers are .07 to .29 of it, and those of `ivon`, .4 to 1.6 nats better, .75 to 1.3.
 _FEW = 0.4
+# Of a row's degree of freedom. With 533 rows and 1,313 weights beliefs about a mode, whose noise is a point, take .8 to
+# 1.9 (`kfac` has 20 nats for other rows, 3 for its own), `ivon` and `vogn` .15 to .19.
+_MANY = 0.5
 # Of a constant's loss. On 24 sets whose classes a network separates and tells of other rows (digits, iris, spirals, a
 # hyperplane in as many dimensions as rows) it was .04 to 1.2, on twelve with noise in their classes 3.4 and more.
 _TIMES = 3.0
@@ -60,7 +63,8 @@ def warn_training_fit(fit: Fit, rows: Arrays | Stream, example: Batch, objective
     weight = np.asarray(some.weight, float)
     belief, size = fit.posterior.belief, int(objective.data_size)
     may_underfit = len(losses) >= _SHORT and not model.identified
-    may_overfit = not validated and _is_of_a_point(fit, size)
+    of_point = is_certain(belief) or model.frozen is not None  # frozen by what took a trained network further
+    may_overfit = not validated and _weights(belief, model) >= size
     if np.sum(weight > 0) < _FEWEST or not (may_underfit or may_overfit):
         return
     constant = _constant_loss(some, model)
@@ -73,9 +77,20 @@ def warn_training_fit(fit: Fit, rows: Arrays | Stream, example: Batch, objective
     last = np.mean(losses[-max(1, len(losses) // 10) :])
     may_underfit = may_underfit and explained(last - _prior_part(belief, objective)) < _HARDLY
     whole = known is rows and known.count <= _MOST and np.size(known.x) <= _NUMBERS
-    if may_overfit and model.has_classes and whole and _neighbours_differ(np.asarray(known.x), np.asarray(known.y)):
+    if (
+        may_overfit
+        and of_point
+        and model.has_classes
+        and whole
+        and _neighbours_differ(np.asarray(known.x), np.asarray(known.y))
+    ):
         _warn_learned_one_by_one(fit.posterior, model, known, constant, float(objective.likelihood_power))
-    may_overfit = may_overfit and not model.has_classes and (_learns_noise(belief) or _is_of_counts(model))
+    if model.has_classes:
+        may_overfit = False
+    elif of_point:
+        may_overfit = may_overfit and (_learns_noise(belief) or _is_of_counts(model))
+    else:  # about a mode, as that of `kfac`
+        may_overfit = may_overfit and model.support.affine and _learns_noise(belief) and explained(last) > _NEARLY
     if not (may_underfit or may_overfit):
         return
     loss = float(np.average(row_losses(fit.posterior, some), weights=weight))
@@ -94,7 +109,12 @@ def warn_training_fit(fit: Fit, rows: Arrays | Stream, example: Batch, objective
             Underfit,
             stacklevel=3,
         )
-    if may_overfit and share > _NEARLY and _learns_noise(belief):
+    if (
+        may_overfit
+        and share > _NEARLY
+        and _learns_noise(belief)
+        and (of_point or _leverage(fit.posterior, some) > _MANY)
+    ):
         warnings.warn(
             f"{share:.3%} of the variance of the training rows, {size:,}, is explained by a network of more weights, "
             "and the noise is learned as a point from the rest; unless the target is nearly free of noise, intervals "
@@ -114,15 +134,14 @@ def warn_training_fit(fit: Fit, rows: Arrays | Stream, example: Batch, objective
         )
 
 
-def _is_of_a_point(fit: Fit, size: int) -> bool:
-    """Whether a belief is about one set of weights, or several, that are more than the rows."""
-    belief, frozen = fit.posterior.belief, fit.posterior.model.frozen  # frozen by what took a trained network further
-    if not is_certain(belief) and frozen is None:
-        return False
-    return sum(leaf.size for leaf in jax.tree.leaves((_shapes(belief)["network"], frozen))) >= size
+def _weights(belief: Belief, model: Model) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves((_shapes(belief)["network"], model.frozen)))
 
 
 def _learns_noise(belief: Belief) -> bool:
+    """Whether a dispersion is learned as a point."""
+    if isinstance(belief, Product) and not is_certain(belief.factors["likelihood"]):
+        return False
     return bool(jax.tree.leaves(_shapes(belief)["likelihood"]))
 
 
@@ -132,6 +151,12 @@ def _shapes(belief: Belief) -> Params:
 
 def _is_of_counts(model: Model) -> bool:
     return model.support.discrete and not model.has_classes
+
+
+def _leverage(posterior: Posterior, rows: Arrays) -> float:
+    """Returns the mean variance of the rows' outputs, in units of the noise: the degrees of freedom that they cost."""
+    pred = posterior.predict(rows.x, offset=rows.offset)
+    return float(np.average(np.asarray(pred.epistemic) / np.asarray(pred.aleatoric), weights=np.asarray(rows.weight)))
 
 
 def _left_of_noise(posterior: Posterior, rows: Arrays) -> float:
