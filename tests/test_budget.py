@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_749, 74_000),
+    "lines": (103_774, 74_000),
     "files": (357, 330),
-    "lines of code": (51_403, 36_000),
-    "lines of code, core": (34_383, 25_000),
+    "lines of code": (51_423, 36_000),
+    "lines of code, core": (34_403, 25_000),
     "lines of code, graphs": (8_202, 6_000),
     "lines of code, tables": (8_818, 5_000),
     "lines of code, outside of the library": (0, 0),
