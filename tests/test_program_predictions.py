@@ -291,6 +291,11 @@ def test_rows_are_as_many_as_the_program_says_at_an_argument() -> None:
     assert with_inputs.predict({"X": Y[:5]}).mean.shape == (5,)
     with pytest.raises(ValueError, match="X kept what it was in the fit, so give every argument that changes"):
         with_inputs.predict({"size": 5})
+    for target, query in ((posterior, {"y": np.full(5, np.nan)}), (with_inputs, {"X": Y[:5]})):
+        for size in (7, len(Y), np.int64(7)):
+            with pytest.raises(ValueError, match=f"have 5 rows, and the program {size} at size={size}; give"):
+                target.predict({"size": size, **query})
+        assert target.predict({"size": 5, **query}).mean.shape == (5,)
 
 
 def test_categories_of_new_rows_are_drawn() -> None:

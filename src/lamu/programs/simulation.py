@@ -187,9 +187,15 @@ def query_at(model: SiteMessages, x: Inputs) -> ProgramQuery:
     others = {**fixed, **{name: value for name, value in given.items() if not _is_array(value)}}
     numbers = {name: value for name, value in numbers.items() if name not in others}
     numbers |= model.given_rows.of({name: numbers[name] for name in model.given_rows.names if name in numbers})
+    plate_size = lambda rest: _plate_size(model, arrays, rest)
     if rows is None:  # only the program tells how many, as in `plate("rows", n)`
-        sizes_of_plate = [_plate_size(model, arrays, rest) for rest in (fixed, {**others, **numbers})]
+        sizes_of_plate = [plate_size(rest) for rest in (fixed, {**others, **numbers})]
         rows = _count_of_rows(model, arrays) if sizes_of_plate[0] == sizes_of_plate[1] else sizes_of_plate[1]
+    elif counts := {name: n for name, n in given.items() if name in fixed and _is_whole(n)}:
+        size_at = lambda more: plate_size({**others, **numbers, **{name: n + more for name, n in counts.items()}})
+        if rows != (size := size_at(0)) != size_at(1):
+            said = ", ".join(f"{name}={n}" for name, n in counts.items())
+            raise ValueError(f"the arguments have {rows} rows, and the program {size} at {said}; give one number")
     sizes = _sizes({name: np.shape(value) for name, value in given.items()} | blank, arrays)
     anew = {name: np.shape(value) for name, value in given.items() if not _extends(value, arrays.get(name))} | blank
     shape_of = lambda name: blank.get(name) or _shape_at_rows(model, name, arrays[name].shape, rows, sizes)
@@ -336,6 +342,10 @@ def _extends(value: Any, fitted: Any) -> bool:
 
 def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray | jax.Array)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _sizes(shapes: Mapping[str, tuple[int, ...]], arrays: Params) -> dict[int, int]:

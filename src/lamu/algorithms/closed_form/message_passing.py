@@ -323,16 +323,9 @@ def _extrapolated(
     real: Callable[[Any], PyTree],
     back: Callable[[PyTree], Any],
 ) -> Any:
-    """Returns the state after a sweep, with a trial beyond two of them, or that before a rejected trial.
-
-    Args:
-        field: that of the states which the sweeps change.
-        state: before the sweep.
-        swept: after it.
-        higher: whether the sweep began no lower than the one before.
-        real: returns coordinates of the field.
-        back: returns the field of coordinates.
-    """
+    """Returns the state after a sweep, with a trial beyond two of them, or that before a rejected trial."""
+    # The sweep of `field` led from `state` to `swept`; `higher` says whether it began no lower than the one before, and
+    # `real` and `back` convert the field to coordinates and from them.
     last, now = getattr(state, field), getattr(swept, field)
     x0, x1, x2 = real(state.earlier), real(last), real(now)
     r = tree.add(x1, x0, -1.0)
