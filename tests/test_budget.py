@@ -20,11 +20,11 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_774, 74_000),
+    "lines": (103_777, 74_000),
     "files": (357, 330),
-    "lines of code": (51_423, 36_000),
+    "lines of code": (51_431, 36_000),
     "lines of code, core": (34_403, 25_000),
-    "lines of code, graphs": (8_202, 6_000),
+    "lines of code, graphs": (8_210, 6_000),
     "lines of code, tables": (8_818, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.479, 0.5),
