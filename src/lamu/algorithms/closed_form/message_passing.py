@@ -12,6 +12,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import tree
+from lamu.algorithms.closed_form.extrapolation import CALM, Sweeps, extrapolated
 from lamu.compile_once import compiled_lightly, compiled_once
 from lamu.conjugate_target import message_target
 from lamu.convergence import Convergence
@@ -29,7 +30,7 @@ from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import PolynomialDecay, RateLike, rate
 from lamu.record import record, static
 from lamu.sizes import require_whole_field, whole_number
-from lamu.typing import Array, Belief, Data, Params, PyTree, RandomKey, Statistics, Trace
+from lamu.typing import Array, Belief, Data, Numeric, Params, PyTree, RandomKey, Statistics, Trace
 
 __all__ = [
     "Em",
@@ -118,30 +119,21 @@ class CoordinateAscent(Runnable):
         return self.tolerance * batch.count.astype(value.dtype) + _rounding(value)
 
 
-def _rounding(value: Any) -> Any:
+def _rounding(value: Array) -> Array:
     """Returns the rounding error of a sum of this size."""
     return 4 * jnp.finfo(value.dtype).eps * abs(value)
 
 
 @record
-class VmpState:
+class VmpState(Sweeps):
     """Beliefs of every restart, along a leading axis, and the progress of their bounds."""
 
     beliefs: dict[str, Belief]  # about the shared variables, by name
     bound: Array  # before the last sweep, in nats
-    residual: Array  # the natural norm of the last sweep's step, in nats
-    before: Array  # that of the sweep before
-    settled: Array  # whether the bound has stopped rising
     rows: PyTree = None  # summary rows that replace all rows, if the graph has them; else None
     dispersions: Params = None  # learned dispersions of likelihoods, a point; None if there are none
     least: Any = None  # the smallest residual so far, less a hundredth
     idle: Any = None  # the number of sweeps since
-    earlier: Any = None  # beliefs before the last sweep; of a trial those that replace it if it is rejected
-    phase: Any = None  # which sweep of an extrapolation is next
-    longest: Any = None  # step of an extrapolation, in steps of a sweep
-    slowest: Any = None  # step of recent ones, without that limit
-    calm: Any = None  # number of sweeps near the fixed point, without those from trials
-    noise: Any = None  # rounding error of the bound in nats: its largest fall in recent sweeps, which cannot lower it
 
 
 @record
@@ -164,21 +156,13 @@ class Vmp(CoordinateAscent):
         first = graph.first_dispersions(batch)
         copies = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.restarts, *jnp.shape(leaf))), first)
         return VmpState(
-            beliefs,
-            lowest,
-            -lowest,
-            -lowest,
-            jnp.zeros(self.restarts, bool),
-            graph.fewer_rows(batch),
-            copies,
-            -lowest,
-            jnp.zeros(self.restarts, jnp.int32),
-            beliefs,
-            jnp.full(self.restarts, -_PLAIN, jnp.int32),
-            jnp.full(self.restarts, _LONGER, dtype),
-            jnp.ones(self.restarts, dtype),
-            jnp.zeros(self.restarts, jnp.int32),
-            jnp.zeros(self.restarts, dtype),
+            **vars(Sweeps.start(beliefs, lowest)),
+            beliefs=beliefs,
+            bound=lowest,
+            rows=graph.fewer_rows(batch),
+            dispersions=copies,
+            least=-lowest,
+            idle=jnp.zeros(self.restarts, jnp.int32),
         )
 
     def step(self, key: RandomKey, state: VmpState, batch: Batch, objective: Objective) -> tuple[VmpState, Info]:
@@ -215,39 +199,23 @@ class Vmp(CoordinateAscent):
         # too: until the beliefs are near the fixed point, or their steps stop shrinking at rounding. One step that is
         # no shorter is no sign of that: of Gamma-Poisson factors it ended ascents many nats below.
         residual = jnp.sqrt(squared)
-        before = _before(state, residual)
-        noise = _noise(state, state.bound - value) if self.exact else state.noise
+        before = state.ascent.before(state.residual, residual)
+        noise = state.ascent.noise_after(state.bound - value) if self.exact else state.ascent.noise
         rise = jnp.maximum(self.smallest_rise(value, batch), noise)
         near = _distance(residual, before, noise) <= _NEAR * tree.dimension(beliefs) ** 0.5
         still = jnp.abs(value - state.bound) <= rise
         shrinks = residual <= state.least
         least, idle = jnp.where(shrinks, 0.99 * residual, state.least), jnp.where(shrinks, 0, state.idle + 1)
         extrapolates = self.exact and graph.expansion is None
-        calm = _calm(state, still & near)
-        settled = (calm >= (_CALM if extrapolates else 1)) | (still & (idle >= _IDLE))
-        swept = VmpState(
-            beliefs,
-            value,
-            residual,
-            before,
-            settled,
-            None,
-            dispersions,
-            least,
-            idle,
-            state.beliefs,
-            state.phase,
-            state.longest,
-            state.slowest,
-            calm,
-            noise,
-        )
+        ascent = state.ascent.swept(state.beliefs, still & near, noise)
+        settled = (ascent.calm >= (CALM if extrapolates else 1)) | (still & (idle >= _IDLE))
+        swept = VmpState(residual, before, settled, ascent, beliefs, value, None, dispersions, least, idle)
         if not extrapolates:
             return swept
         real = lambda beliefs: {name: belief.real() for name, belief in beliefs.items()}
         back = lambda moved: {name: belief.with_real(moved[name]) for name, belief in swept.beliefs.items()}
         higher = value >= state.bound - jnp.maximum(_rounding(value), noise)
-        return _extrapolated("beliefs", state, swept, higher, real, back)
+        return extrapolated("beliefs", state, swept, higher, real, back)
 
     def _dispersions(self, objective: Objective, statistics: Statistics, batch: Batch, dispersions: Params) -> Params:
         """Returns the dispersions after a step; none if every message is exact."""
@@ -288,8 +256,8 @@ class Vmp(CoordinateAscent):
 def _best(field: str, state: S, values: Array) -> S:
     """Returns the restart with the greatest value, without a trial that no sweep has judged."""
     chosen: Any = jax.tree.map(lambda leaf: leaf[jnp.argmax(values)], state)
-    known = lambda trial, last: jnp.where(chosen.phase == _TRIAL, last, trial)
-    return replace(chosen, **{field: jax.tree.map(known, getattr(chosen, field), chosen.earlier)})
+    known = lambda trial, last: jnp.where(chosen.ascent.is_trial, last, trial)
+    return replace(chosen, **{field: jax.tree.map(known, getattr(chosen, field), chosen.ascent.earlier)})
 
 
 _bound = compiled_lightly()(bound)
@@ -302,90 +270,13 @@ def _step(old: Belief, new: Belief, mu_old: Statistics, mu_new: Statistics) -> A
     return jnp.maximum(sum(jnp.sum(a * m) for a, m in zip(jax.tree.leaves(step), moved, strict=True)), 0.0)
 
 
-# Squared extrapolation (SQUAREM): of two sweeps with steps r and r + v of the textbook parameters, logarithms of
-# positive ones, and \(\alpha = |r|/|v|\), a trial at \(x_0 + 2 \alpha r + \alpha^2 v\). If its bound is lower, or it
-# leaves the domain, the ascent goes on from the beliefs after both sweeps. Source: Varadhan & Roland (2008), "Simple
-# and globally convergent methods for accelerating the convergence of any EM algorithm", sections 3 and 5.
-_FIRST, _SECOND, _TRIAL = 0, 1, 2  # sweeps; numbers below are of plain sweeps
-_PLAIN = 6  # sweeps before the first extrapolation; not tuned
-_PLAIN_AGAIN = 2  # sweeps after a rejected one
-_CALM = 3  # sweeps near the fixed point that end an ascent: more than the two between trials
-_LONGER, _LONGEST = 4.0, 1024.0  # factor of the longest step, up after a trial that was kept, and down after another
-_FORGOTTEN = 0.9  # of the slowest rate, after each trial
-_QUIETER = 0.98  # of the rounding error, after each sweep
-
-
-def _extrapolated(
-    field: str,
-    state: Any,
-    swept: Any,
-    higher: Array,
-    real: Callable[[Any], PyTree],
-    back: Callable[[PyTree], Any],
-) -> Any:
-    """Returns the state after a sweep, with a trial beyond two of them, or that before a rejected trial."""
-    # The sweep of `field` led from `state` to `swept`; `higher` says whether it began no lower than the one before, and
-    # `real` and `back` convert the field to coordinates and from them.
-    last, now = getattr(state, field), getattr(swept, field)
-    x0, x1, x2 = real(state.earlier), real(last), real(now)
-    r = tree.add(x1, x0, -1.0)
-    v = tree.add(tree.add(x2, x1, -1.0), r, -1.0)
-    bend = tree.dot(v, v)
-    free = jnp.where(bend > 0, jnp.sqrt(tree.dot(r, r) / jnp.where(bend > 0, bend, 1.0)), 1.0)  # one for NaN
-    free = jnp.clip(free, 1.0, _LONGEST).astype(state.longest.dtype)
-    alpha = jnp.minimum(free, state.longest)
-    beyond = (state.phase == _SECOND) & (alpha > 1.0) & ~swept.settled
-    trial = back(tree.add(tree.add(x0, r, 2.0 * alpha), v, alpha**2))
-    judged = state.phase == _TRIAL
-    # The step of the sweep from a trial and the one before it are not of one ascent, and have no ratio.
-    ratio = state.before / jnp.where(state.residual > 0, state.residual, 1.0)
-    on = replace(
-        swept,
-        before=jnp.where(judged, swept.residual * ratio, swept.before),
-        settled=swept.settled & ~judged,
-        earlier=jax.tree.map(lambda new, old: jnp.where(beyond, new, old), now, last),
-        phase=jnp.where(beyond, _TRIAL, jnp.where(state.phase < _SECOND, state.phase + 1, _FIRST)),
-        longest=jnp.where(judged, jnp.minimum(_LONGER * state.longest, _LONGEST), state.longest),
-        slowest=jnp.where(state.phase == _SECOND, jnp.maximum(free, _FORGOTTEN * state.slowest), state.slowest),
-        **{field: jax.tree.map(lambda new, old: jnp.where(beyond, new, old), trial, now)},
-    )
-    undone = replace(
-        state,
-        phase=jnp.full_like(state.phase, -_PLAIN_AGAIN),
-        longest=jnp.maximum(state.longest / _LONGER, _LONGER),
-        **{field: state.earlier},
-    )
-    return jax.tree.map(lambda old, new: jnp.where(judged & ~higher, old, new).astype(old.dtype), undone, on)
-
-
-def _noise(state: Any, fell: Array) -> Array:
-    """Returns the rounding error of what a sweep cannot lower."""
-    # Those of a filter are far larger than those of one sum: they have the size of what it falls nevertheless.
-    return jnp.maximum(_QUIETER * state.noise, jnp.where(state.phase == _TRIAL, 0.0, fell)).astype(state.noise.dtype)
-
-
-def _calm(state: Any, is_end: Array) -> Array:
-    """Returns the number of sweeps that may be the last, one after the other."""
-    # On both sides of a trial: near a saddle the steps after one shrink at first.
-    return jnp.where(state.phase == _TRIAL, state.calm, jnp.where(is_end, state.calm + 1, 0))
-
-
-def _before(state: Any, residual: Array, power: int = 1) -> Array:
-    """Returns the residual before this one, or that of the slowest errors: residuals shrink by this power of theirs."""
-    # After a trial fast errors are large beside the slow ones, and steps shrink faster than they will.
-    slow = (1.0 - 1.0 / jnp.where(state.slowest > 1.0, state.slowest, 2.0)) ** power
-    return jnp.where(state.slowest > 1.0, jnp.minimum(state.residual, residual / slow), state.residual)
-
-
 _IDLE = 200  # sweeps in which no step is shorter
 _NEAR = 0.1  # of a posterior standard deviation, root mean square; not tuned
-
-
 _LOST = 4  # rounding errors of one sum, beyond which the error of the bound is that of a recursion
 
 
 @compiled_once()
-def _distance(residual: Any, before: Any, noise: Any = 0.0) -> Array:
+def _distance(residual: Numeric, before: Numeric, noise: Numeric = 0.0) -> Array:
     """Returns the distance of the last step and all further ones, and of what an error of the bound hides."""
     # By the ratio of two steps, a geometric series. At a natural distance d the bound is \(d^2 / 2\) nats lower.
     ratio = jnp.where(before > 0, residual / jnp.where(before > 0, before, 1.0), 0.0)
@@ -397,22 +288,20 @@ def _convergence(state: VmpState) -> Convergence | None:
     if isinstance(state.residual, Tracer) or not np.isfinite(state.before):
         return None
     settled = bool(state.settled)
-    residual, before, noise, bound = (
-        np.asarray(part) for part in (state.residual, state.before, state.noise, state.bound)
-    )
+    residual, before, noise = (np.asarray(part) for part in (state.residual, state.before, state.ascent.noise))
     # Steps that are rounding errors have no ratio: then the bound alone says how far the fixed point may be.
-    lost = settled and noise > _LOST * _rounding(bound)
+    lost = settled and noise > _LOST * _rounding(state.bound)
     distance = _distance(residual, np.maximum(before, 2.0 * residual) if lost else before, noise)
     is_rounded = settled or np.sqrt(2.0 * noise) > distance / 2
     return Convergence(
         residual=float(distance),
         dimension=max(tree.dimension(state.beliefs), 1),
         settled=settled,
-        remedy=_rounded(noise) if is_rounded else "take more sweeps, with steps=",
+        remedy=_rounded(state.bound) if is_rounded else "take more sweeps, with steps=",
     )
 
 
-def _rounded(value: Any) -> str:
+def _rounded(value: Array) -> str:
     """Returns the remedy where rounding has ended an ascent."""
     double = value.dtype.name == "float64"
     wider = "centre and scale the data" if double else 'jax.config.update("jax_enable_x64", True) goes on'
@@ -556,20 +445,11 @@ def ncvmp(learning_rate: float = 0.5, tolerance: float = 1e-8, restarts: int = 1
 
 
 @record
-class EmState:
+class EmState(Sweeps):
     """The point of every restart, along a leading axis, and the progress of its log density."""
 
     theta: dict[str, Params]  # the shared variables by name
     log_density: Array  # of data and point before the last step, over T, in nats
-    residual: Array  # its rise in the step before that, in nats
-    before: Array  # that of the step before
-    settled: Array  # whether it has stopped rising
-    earlier: Any = None  # this and the following as in `VmpState`
-    phase: Any = None
-    longest: Any = None
-    slowest: Any = None
-    calm: Any = None
-    noise: Any = None
 
     @property
     def left(self) -> Array:
@@ -594,19 +474,7 @@ class Em(CoordinateAscent):
         beliefs = graph.starts(key, batch, objective.temperature, self.restarts)
         theta = jax.vmap(lambda restart: {name: belief.mean for name, belief in restart.items()})(beliefs)
         lowest = jnp.full(self.restarts, -jnp.inf, batch.weight.dtype)
-        return EmState(
-            theta,
-            lowest,
-            -lowest,
-            -lowest,
-            jnp.zeros(self.restarts, bool),
-            theta,
-            jnp.full(self.restarts, -_PLAIN, jnp.int32),
-            jnp.full_like(lowest, _LONGER),
-            jnp.ones_like(lowest),
-            jnp.zeros(self.restarts, jnp.int32),
-            jnp.zeros_like(lowest),
-        )
+        return EmState(**vars(Sweeps.start(theta, lowest)), theta=theta, log_density=lowest)
 
     def step(self, key: RandomKey, state: EmState, batch: Batch, objective: Objective) -> tuple[EmState, Info]:
         # Returns the state after one expectation and one maximisation; converged restarts do not change.
@@ -627,21 +495,13 @@ class Em(CoordinateAscent):
                 **jax.tree.map(lambda new, old: new.astype(old.dtype), modes, {n: theta[n] for n in names}),
             }
         rise = value - state.log_density
-        residual = jnp.where(state.phase == _TRIAL, state.residual, rise)  # the rise to a trial is not that of a step
-        before, noise = _before(state, residual, 2), _noise(state, -rise)
-        calm = _calm(state, rise <= self.smallest_rise(value, batch))
-        swept = replace(
-            state,
-            theta=theta,
-            log_density=value,
-            residual=residual,
-            before=before,
-            settled=calm >= _CALM,
-            calm=calm,
-            noise=noise,
-        )
+        # The rise to a trial is not that of a step.
+        residual = jnp.where(state.ascent.is_trial, state.residual, rise)
+        before, noise = state.ascent.before(state.residual, residual, 2), state.ascent.noise_after(-rise)
+        ascent = state.ascent.swept(state.theta, rise <= self.smallest_rise(value, batch), noise)
+        swept = EmState(residual, before, ascent.calm >= CALM, ascent, theta, value)
         back = lambda moved: graph.constraints.constrain(moved)[0]
-        return _extrapolated("theta", state, swept, rise >= -noise, graph.constraints.unconstrain, back)
+        return extrapolated("theta", state, swept, rise >= -noise, graph.constraints.unconstrain, back)
 
     def posterior(self, key: RandomKey, state: EmState, objective: Objective, data: Data, trace: Trace) -> Posterior:
         # Returns the point θ of the best restart.
@@ -651,8 +511,9 @@ class Em(CoordinateAscent):
             # The loss that a Newton step would still gain is half the square of a residual.
             left = jnp.maximum(state.left, 0.0)
             size = max(tree.dimension(state.theta), 1)
-            remedy = _rounded(left) if state.noise > left else "take more steps, with steps="
-            measured = Convergence(residual=float(jnp.sqrt(2 * (left + state.noise))), dimension=size, remedy=remedy)
+            noise = state.ascent.noise
+            remedy = _rounded(left) if noise > left else "take more steps, with steps="
+            measured = Convergence(residual=float(jnp.sqrt(2 * (left + noise))), dimension=size, remedy=remedy)
         return Posterior(
             message_target(objective.model).of_theta().fitted_to(objective.data_size),
             Point({"network": state.theta, "likelihood": {}}),
