@@ -196,6 +196,43 @@ def test_a_category_or_an_input_picks_an_entry_of_a_vector() -> None:
     np.testing.assert_allclose(found, mixture + normal(Y, W[by_group]) + normal(Y, TABLE @ W), rtol=1e-12)
 
 
+def test_several_indices_pick_an_entry_of_a_table() -> None:
+    """As `table[a, b]` of NumPy: of categories, inputs and numbers; it was refused as an array without a value."""
+    chances, group = np.array([0.2, 0.5, 0.3]), np.array([0, 3, 1, 3])
+
+    def program(m) -> None:
+        b = m.sample("b", graphs.Normal(jnp.zeros((4, 3)), precision=1.0))
+        with m.rows():
+            z = m.sample("z", graphs.Categorical(jnp.asarray(chances)))
+            m.sample("y", graphs.Normal(b[m.data("group"), z], precision=1.0))
+            m.sample("v", graphs.Normal(b[m.data("group"), m.data("other")], precision=1.0))
+            m.sample("u", graphs.Normal(b[2, z], precision=1.0))
+
+    data = {"y": Y, "v": Y, "u": Y, "group": group, "other": group % 3}
+    found = density(program, {"b": jnp.asarray(TABLE)}, data)
+    by_category = np.exp(normal(Y[:, None], TABLE[group]) + normal(Y[:, None], TABLE[2]))
+    np.testing.assert_allclose(found, np.log(by_category @ chances) + normal(Y, TABLE[group, group % 3]), rtol=1e-12)
+    with pytest.raises(TypeError, match="'group' picks several members of a row, and of several indices only the last"):
+        density(program, {"b": jnp.asarray(TABLE)}, {**data, "group": np.stack([group, group], 1)})
+
+
+def test_a_probability_table_has_two_parents() -> None:
+    """Probabilities of a category given two others, as in Bayesian networks, are counts of complete rows."""
+    a, b, y = np.array([0, 1, 1, 0, 1]), np.array([0, 0, 1, 0, 1]), np.array([2, 1, 0, 2, 1])
+
+    def program(m) -> None:
+        share = m.sample("share", Dirichlet(jnp.ones(2)), plate=2)
+        table = m.sample("table", Dirichlet(jnp.ones(3)), plate=(2, 2))
+        with m.rows():
+            a, b = (m.sample(name, graphs.Categorical(share[k])) for k, name in enumerate("ab"))
+            m.sample("y", graphs.Categorical(table[a, b]))
+
+    posterior = lamu.fit(lamu.Graph(program), {"a": a, "b": b, "y": y}, lamu.algorithms.vmp(), steps=3).posterior
+    counts = np.ones((2, 2, 3))
+    np.add.at(counts, (a, b, y), 1)
+    np.testing.assert_allclose(posterior.mean["network"]["table"], counts / counts.sum(-1, keepdims=True), rtol=1e-5)
+
+
 def test_moments_of_entries_are_those_of_the_belief() -> None:
     """Two of three weights meet the data; the gradient is then the exact posterior, as linear algebra has it."""
 
@@ -247,6 +284,8 @@ def test_what_an_index_refuses() -> None:
     b = m.sample("b", graphs.Normal(0.0, precision=1.0), plate=4)
     rate = m.sample("rate", Gamma(1.0, 1.0))
     scale = m.sample("s", graphs.HalfCauchy(1.0))
+    with m.rows():
+        states = m.sample("states", graphs.Markov(5, jnp.full(4, 0.25), jnp.full((4, 4), 0.25)))
     for wrong, error, words in (
         (lambda: w[3], ValueError, "index 3 is beyond the 3 members of axis 0 of w"),
         (lambda: w[0, 0], ValueError, "w has the shape \\(3,\\), and 2 axes are indexed"),
@@ -263,7 +302,12 @@ def test_what_an_index_refuses() -> None:
         ),
         (lambda: part[0], TypeError, "part is a mean vector with its precision matrix of shape \\(2,\\)"),
         (lambda: W[:, 0] @ w, TypeError, "an index has taken that axis from W"),
-        (lambda: w[0] - w[1], ValueError, "both sides of \\+ depend on w"),
+        (lambda: W[states, 0], TypeError, "'states' picks several members of a row"),
+        (
+            lambda: w[0] - w[1],
+            ValueError,
+            "both sides of \\+ depend on w.* m.data\\(name\\) @ variable, .* has 1 and -1",
+        ),
         (lambda: w + b, ValueError, "\\+ meets w of shape \\(3,\\) and b of shape \\(4,\\); give both the same plate"),
         (lambda: w * jnp.ones(4), ValueError, "\\* meets w of shape"),
         (lambda: w * b, TypeError, "\\* takes known numbers on one side, and meets w and b"),

@@ -24,8 +24,11 @@ class Indexed(Expression):
 
     of: Expression  # the plate, a variable (or a member of one)
     by: Expression  # the category: a variable, or an input of integers
+    alone: bool = static(default=False)  # whether one member of a row is required, as by `table[a, b]` after a
 
     def __post_init__(self) -> None:
+        if self.alone and isinstance(self.by, Variable) and issubclass(self.by.kind, States):
+            raise TypeError(self._several())
         if not isinstance(self.by, Variable) and self.by.names:
             raise TypeError(
                 f"the index depends on {', '.join(sorted(self.by.names))} by an expression; index by a Categorical "
@@ -74,7 +77,17 @@ class Indexed(Expression):
             weights = environment.statistics[self.by.name].probabilities
             return jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf, 1), plate)
         index = jnp.asarray(self.by.first(environment)).astype(jnp.int32)
+        if self.alone and index.ndim:
+            raise TypeError(self._several())
         return jax.tree.map(lambda leaf: leaf[index], plate)
+
+    def _several(self) -> str:
+        # The axes would be crossed, and not paired as in NumPy.
+        name = getattr(self.by, "name", "an index")
+        return (
+            f"{name!r} picks several members of a row, and of several indices only the last may; give {name!r} and "
+            "those after it as one index, of a table with a member for each of their combinations"
+        )
 
 
 @record
@@ -157,6 +170,12 @@ class Sliced(Expression):
 
 def member(of: Expression, index: Any) -> Expression:
     """Returns the member of a plate selected by an expression, or those selected by integers and slices."""
+    several = isinstance(index, tuple) and any(isinstance(part, Expression) for part in index)
+    if several and all(isinstance(part, Expression | int) for part in index):
+        *first, last = index
+        for part in first:
+            of = Indexed(of, part, alone=True) if isinstance(part, Expression) else Sliced(of, part)
+        return member(of, last)
     return Indexed(of, index) if isinstance(index, Expression) else Sliced(of, index)
 
 

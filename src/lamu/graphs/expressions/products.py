@@ -121,7 +121,8 @@ class Sum(Expression):
         if both:
             raise ValueError(
                 f"both sides of + depend on {', '.join(sorted(both))}, so that they are not independent; write the "
-                "variable once, for instance in one product"
+                "variable once, for instance in one product, m.data(name) @ variable, where a difference of two of its "
+                "entries has 1 and -1 in the row's input and 0 elsewhere"
             )
         for side in (self.left, self.right):
             _require_numbers(side, "+")
