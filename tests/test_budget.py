@@ -20,11 +20,11 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_767, 74_000),
+    "lines": (103_787, 74_000),
     "files": (358, 330),
-    "lines of code": (51_394, 36_000),
+    "lines of code": (51_412, 36_000),
     "lines of code, core": (34_366, 25_000),
-    "lines of code, graphs": (8_210, 6_000),
+    "lines of code, graphs": (8_228, 6_000),
     "lines of code, tables": (8_818, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.479, 0.5),
