@@ -177,6 +177,38 @@ def test_counts_that_a_point_learns_one_by_one_are_told(likelihood: Any) -> None
     assert "one by one" not in told_of(likelihood, COUNTS, lamu.algorithms.ivon(), steps=2000)
 
 
+@pytest.mark.parametrize(
+    ("prior", "expected"),
+    [(lamu.priors.Normal(3.0), True), (lamu.priors.LearnedNormal(), False)],
+    ids=["wide", "learned"],
+)
+def test_counts_that_the_mode_of_a_belief_learns_one_by_one_are_told(prior: Any, expected: bool) -> None:
+    """The belief around it hides it: its own residuals are those of an average of rates."""
+    model = lamu.Model(lamu.networks.MLP((64,), "tanh"), lamu.likelihoods.Poisson(), prior).standardised(X, COUNTS)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        lamu.fit(model, (X, COUNTS), lamu.algorithms.laplace(), steps=200)
+    texts = [str(each.message) for each in said if issubclass(each.category, lamu.Overfit)]
+    assert len(texts) == expected, texts
+    assert all("or laplace() with the prior lamu.priors.LearnedNormal()" in text for text in texts)
+
+
+def test_a_belief_of_classes_that_has_lost_what_its_mean_has_learned_is_told() -> None:
+    """Of digits the rows have 1.2 nats under `ogn`, whose mean has .004, and others .12 under the mean."""
+    x, y = lamu.data.load("digits")
+    said_of = []
+    for algorithm in (lamu.algorithms.ogn(), lamu.algorithms.laplace(structure=lamu.operators.Diagonal)):
+        model = lamu.Model(lamu.networks.MLP((16,)), lamu.likelihoods.Categorical(10)).standardised(x, y)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            lamu.fit(model, (x, y), algorithm, steps=1000)
+        said_of.append([str(each.message) for each in said if issubclass(each.category, CATEGORIES)])
+    [text] = said_of[0]
+    assert "and the network at its mean had 0.0" in text
+    assert "(a constant 2.3)" in text
+    assert said_of[1] == []
+
+
 def test_positive_numbers_that_a_point_learns_are_told() -> None:
     y = (MEAN * RNG.gamma(3.0, size=120)).astype(np.float32)
     text = told_of(lamu.likelihoods.Gamma(), y, lamu.algorithms.adam(0.01), epochs=800, batch_size=120)

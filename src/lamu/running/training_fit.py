@@ -13,10 +13,11 @@ from lamu.convergence import Overfit, Underfit
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch, with_offset
 from lamu.data.stream import Stream
-from lamu.families import Ensemble, Product
+from lamu.families import Ensemble, Point, Product
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.posterior import Posterior
+from lamu.predictives import Sampled
 from lamu.predictives.sampled import is_certain
 from lamu.running.conclusion import Fit
 from lamu.running.constant import constant_of
@@ -32,9 +33,14 @@ _HARDLY = 0.05  # of a constant's deviance, below which hardly anything was lear
 _NEARLY = 0.95  # of the variance, above which a noise learned from the same rows is a small rest of it
 _NUMBERS = 2**26  # of the inputs, and of the Jacobian of all rows, 256 MiB
 _APART = 0.5
+_WIDE = 0.7  # of a constant's loss that a belief must explain where its mean explains nearly all of it
 # Of the variance that a likelihood of counts leaves. With 400 counts of means about four and 1,313 weights the squared
 # residuals of points and last layers are .07 to .29 of it, and those of `ivon`, .4 to 1.6 nats better, .75 to 1.3.
 _FEW = 0.4
+# Of the same, at the mean of a Gaussian, whose predictions differ from those of its mean: on these counts it was .05
+# and .06 by `laplace` (2.85 and 3.58 nats for other rows; .32 and .35 with a `LearnedNormal`, 2.13 and 2.27), .2 by
+# `ogn` (2.59), .42 by `kfac` (2.17), .77 and more by `vogn` and `ivon` (2.02 to 2.11).
+_FEW_OF_MEAN = 0.2
 # Of a row's degree of freedom. With 533 rows and 1,313 weights beliefs about a mode, whose noise is a point, take .8 to
 # 1.9 (`kfac` has 20 nats for other rows, 3 for its own), `ivon` and `vogn` .15 to .19.
 _MANY = 0.5
@@ -90,8 +96,12 @@ def warn_training_fit(fit: Fit, rows: Arrays | Stream, example: Batch, objective
     elif of_point:
         may_overfit = may_overfit and (_learns_noise(belief) or _is_of_counts(model))
     else:  # about a mode, as that of `kfac`
-        may_overfit = may_overfit and model.support.affine and _learns_noise(belief) and explained(last) > _NEARLY
-    if not (may_underfit or may_overfit):
+        of_numbers = model.support.affine and _learns_noise(belief) and explained(last) > _NEARLY
+        may_overfit = may_overfit and (of_numbers or (_is_of_counts(model) and isinstance(belief, Product)))
+    # As of `ogn`, whose losses are those of its mean; where they are those of draws, the belief itself has learned.
+    linearised = not (of_point or isinstance(fit.posterior.rule, Sampled))
+    may_be_wide = linearised and model.has_classes and explained(last) > _NEARLY
+    if not (may_underfit or may_overfit or may_be_wide):
         return
     loss = float(np.average(row_losses(fit.posterior, some), weights=weight))
     share = explained(loss)
@@ -109,6 +119,15 @@ def warn_training_fit(fit: Fit, rows: Arrays | Stream, example: Batch, objective
             Underfit,
             stacklevel=3,
         )
+    elif may_be_wide and share < _WIDE:
+        warnings.warn(
+            f"the belief predicts its training rows with {loss:.3g} nats a row, and the network at its mean had "
+            f"{last:.3g} (a constant {constant:.3g}): either these rows were learned one by one, or the belief is too "
+            "wide, since the curvature vanishes where probabilities are zero and one; take laplace(), which averages "
+            "the curvature over the belief, or ivon()",
+            Underfit,
+            stacklevel=3,
+        )
     if (
         may_overfit
         and share > _NEARLY
@@ -123,12 +142,18 @@ def warn_training_fit(fit: Fit, rows: Arrays | Stream, example: Batch, objective
             Overfit,
             stacklevel=3,
         )
-    elif may_overfit and _is_of_counts(model) and (left := _left_of_noise(fit.posterior, some)) < _FEW:
+    elif (
+        may_overfit
+        and _is_of_counts(model)
+        and (left := _left_of_noise(fit.posterior, some)) < (_FEW if of_point else _FEW_OF_MEAN)
+    ):
+        remedy = "give validation=0.1, whose best state is kept, or take ivon()"
+        if not of_point:
+            remedy = "take ivon(), or laplace() with the prior lamu.priors.LearnedNormal()"
         warnings.warn(
             f"the counts of the training rows, {size:,}, are learned one by one by a network of more weights: the mean "
             f"square of their residuals is {left:.2g} of the variance of {model.likelihood.name}; unless they are "
-            "nearly free of noise, intervals are too narrow: give validation=0.1, whose best state is kept, or take "
-            "ivon()",
+            f"nearly free of noise, other rows are predicted badly, as by too narrow intervals: {remedy}",
             Overfit,
             stacklevel=3,
         )
@@ -160,7 +185,9 @@ def _leverage(posterior: Posterior, rows: Arrays) -> float:
 
 
 def _left_of_noise(posterior: Posterior, rows: Arrays) -> float:
-    """Returns the mean squared residual of the rows, in units of their variance given the weights."""
+    """Returns the mean squared residual of the rows at the mean of a Gaussian, in units of their variance there."""
+    if isinstance(posterior.belief, Product):
+        posterior = replace(posterior, belief=Point(posterior.belief.mean), rule=Sampled())
     pred = posterior.predict(rows.x, offset=rows.offset)
     squares = (np.asarray(rows.y, float) - np.asarray(pred.mean, float)) ** 2
     return float(np.average(squares / np.asarray(pred.aleatoric, float), weights=np.asarray(rows.weight, float)))
