@@ -99,7 +99,7 @@ def warn_training_fit(fit: Fit, rows: Arrays | Stream, example: Batch, objective
         of_numbers = model.support.affine and _learns_noise(belief) and explained(last) > _NEARLY
         may_overfit = may_overfit and (of_numbers or (_is_of_counts(model) and isinstance(belief, Product)))
     # As of `ogn`, whose losses are those of its mean; where they are those of draws, the belief itself has learned.
-    linearised = not (of_point or isinstance(fit.posterior.rule, Sampled))
+    linearised = not (of_point or model.identified or isinstance(fit.posterior.rule, Sampled))
     may_be_wide = linearised and model.has_classes and explained(last) > _NEARLY
     if not (may_underfit or may_overfit or may_be_wide):
         return
