@@ -388,7 +388,7 @@ class Rule(Runnable):
         """Returns the problem with the precision, in one sentence with the remedy; None where there is none."""
         step = 0 if state.first_invalid_step is None else int(state.first_invalid_step)
         if not step:
-            return None
+            return getattr(self.expectation, "divergence_remedy", None)
         name = type(self.geometry).__name__
         return (
             f"the precision left the cone of positive matrices at step {step}, where {name}() followed an indefinite "

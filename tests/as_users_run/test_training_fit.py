@@ -10,6 +10,8 @@ import pytest
 import scipy.stats
 
 import lamu
+from lamu.data.arrays import Arrays
+from lamu.running.training_fit import _left_of_noise
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 5)).astype(np.float32)
@@ -224,3 +226,19 @@ def test_counts_of_which_nothing_is_learned_are_told_with_the_loss_of_a_constant
     constant = -scipy.stats.poisson.logpmf(y, rate).mean()
     text = told_of(lamu.likelihoods.Poisson(), y, lamu.algorithms.ivon(), np.log(exposure), steps=500)
     assert f"instead of {constant:.3g}; either" in text
+
+
+def test_an_ascent_that_diverges_says_to_lower_its_radius() -> None:
+    """Gradients of counts grow with the counts predicted, and a lower learning rate shortens no ascent."""
+    with pytest.raises(lamu.Diverged, match=r"of radius 1000, .* lower the radius, for instance to 10, or take ivon"):
+        told_of(lamu.likelihoods.Poisson(), COUNTS, lamu.algorithms.bsam(0.5, radius=1e3, max_step=None), steps=2000)
+
+
+def test_counts_whose_rates_round_to_zero_or_overflow_are_no_warning_of_numpy() -> None:
+    posterior = lamu.fit(
+        lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Poisson()), (X, COUNTS), lamu.algorithms.laplace()
+    ).posterior
+    rows = Arrays(np.repeat(X[:1] * 1e6, 2, axis=0) * [[1], [-1]], np.zeros(2, int), np.ones(2, np.float32))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not _left_of_noise(posterior, rows) < 0.4

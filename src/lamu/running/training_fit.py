@@ -178,12 +178,14 @@ def _is_of_counts(model: Model) -> bool:
     return model.support.discrete and not model.has_classes
 
 
+@np.errstate(all="ignore")  # a mean that has overflown, or a variance of zero, is no finding
 def _leverage(posterior: Posterior, rows: Arrays) -> float:
     """Returns the mean variance of the rows' outputs, in units of the noise: the degrees of freedom that they cost."""
     pred = posterior.predict(rows.x, offset=rows.offset)
     return float(np.average(np.asarray(pred.epistemic) / np.asarray(pred.aleatoric), weights=np.asarray(rows.weight)))
 
 
+@np.errstate(all="ignore")
 def _left_of_noise(posterior: Posterior, rows: Arrays) -> float:
     """Returns the mean squared residual of the rows at the mean of a Gaussian, in units of their variance there."""
     if isinstance(posterior.belief, Product):

@@ -356,6 +356,7 @@ def bsam(
             `PolynomialAverage()`, whose memory is the last quarter of the run and forgets the start.
         radius: r, the size of the ascent in the belief's own metric. The paper's 0.01 belongs to its damping: with the
             belief's own precisions, which are ten times smaller, the same r ascends much further.
+            Counts, whose gradients are not bounded, need less: 1e-5.
         damping: γ: steps are divided by P + γ; the belief's P does not change.
         hess_init: h₀, the curvature a row at the start; where None, the mean over each leaf of the Fisher information
             of some rows at the network's initial weights.
