@@ -80,6 +80,19 @@ def test_outputs_of_one_target_are_as_many_as_its_likelihood_takes() -> None:
         lamu.Graph(program).read({"y": np.arange(3), "group": np.arange(3)})
 
 
+def test_outputs_of_one_target_are_one_value() -> None:
+    """A pair of them was an error about known numbers of the network, which are to become a variable."""
+
+    def program(m: Any) -> None:
+        decode = m.network("decode", MLP((4,)), outputs=(6, 6))
+        with m.rows():
+            rate, zero = decode(m.sample("z", graphs.Normal(jnp.zeros(2), 1.0)))
+            m.sample("y", lamu.likelihoods.ZeroInflated(lamu.likelihoods.Poisson())((rate, zero)))
+
+    with pytest.raises(TypeError, match=r"ZeroInflated\(Poisson\) takes its outputs as one value, and got 2; give"):
+        lamu.Graph(program)
+
+
 def test_a_decoder_of_whole_rows_is_as_wide_as_they_are() -> None:
     likelihood = lamu.likelihoods.PerPosition(lamu.likelihoods.Bernoulli(), (6,))
     graph = models.VAE(2, 6, MLP((4,)), MLP((4,)), likelihood=likelihood)

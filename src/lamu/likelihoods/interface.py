@@ -95,6 +95,11 @@ class Likelihood:
 
     def __call__(self, outputs: PyTree) -> LikelihoodOf:
         r"""Returns \(p(y \mid f)\) for outputs of a `lamu.Graph`, `m.sample("y", Bernoulli()(decode(z)))`."""
+        if isinstance(outputs, tuple | list):
+            raise TypeError(
+                f"{self.name} takes its outputs as one value, and got {len(outputs)}; give those of one network "
+                "that makes all, m.network(name, network, outputs=number)(...), in the order of the likelihood"
+            )
         return LikelihoodOf(self, outputs)
 
     # A likelihood must define the first, or the second and the third.
