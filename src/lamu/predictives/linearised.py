@@ -417,7 +417,7 @@ def _outputs(
 
     def of_draw(drawn: tuple[Params, Array]) -> Array:
         theta, unit = drawn
-        return with_offset(f + unit[None] * forwards(tree.add(theta, mean, -1.0)), offset) / temperature
+        return with_offset(f + unit[None].astype(f.dtype) * forwards(tree.add(theta, mean, -1.0)), offset) / temperature
 
     # For one layer all draws are one product; for more each draw fills the cores and the memory of a pass.
     return jax.vmap(of_draw)(draws) if may_be_head(mean) else jnp.asarray(jax.lax.map(of_draw, draws))
