@@ -97,7 +97,7 @@ def warn_training_fit(fit: Fit, rows: Arrays | Stream, example: Batch, objective
         may_overfit = may_overfit and (_learns_noise(belief) or _is_of_counts(model))
     else:  # about a mode, as that of `kfac`
         of_numbers = model.support.affine and _learns_noise(belief) and explained(last) > _NEARLY
-        may_overfit = may_overfit and (of_numbers or (_is_of_counts(model) and isinstance(belief, Product)))
+        may_overfit = may_overfit and isinstance(belief, Product) and (of_numbers or _is_of_counts(model))
     # As of `ogn`, whose losses are those of its mean; where they are those of draws, the belief itself has learned.
     linearised = not (of_point or model.identified or isinstance(fit.posterior.rule, Sampled))
     may_be_wide = linearised and model.has_classes and explained(last) > _NEARLY
@@ -160,14 +160,14 @@ def warn_training_fit(fit: Fit, rows: Arrays | Stream, example: Batch, objective
 
 
 def _weights(belief: Belief, model: Model) -> int:
-    return sum(leaf.size for leaf in jax.tree.leaves((_shapes(belief)["network"], model.frozen)))
+    return sum(leaf.size for leaf in jax.tree.leaves((_shapes(belief).get("network"), model.frozen)))
 
 
 def _learns_noise(belief: Belief) -> bool:
     """Whether a dispersion is learned as a point."""
     if isinstance(belief, Product) and not is_certain(belief.factors["likelihood"]):
         return False
-    return bool(jax.tree.leaves(_shapes(belief)["likelihood"]))
+    return bool(jax.tree.leaves(_shapes(belief).get("likelihood")))
 
 
 def _shapes(belief: Belief) -> Params:
