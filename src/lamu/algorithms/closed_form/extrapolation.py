@@ -106,6 +106,8 @@ def extrapolated(
     beyond = (past.phase == _SECOND) & (alpha > 1.0) & ~swept.settled
     trial = back(tree.add(tree.add(x0, r, 2.0 * alpha), v, alpha**2))
     judged = past.is_trial
+    # Of precisions that have lost their digits a bound may be anything: then the sweep from there leaves the domain.
+    is_valid = ~jnp.any(jnp.array([jnp.any(jnp.isnan(leaf)) for leaf in jax.tree.leaves(x2)]))
     # The step of the sweep from a trial and the one before it are not of one ascent, and have no ratio.
     ratio = state.before / jnp.where(state.residual > 0, state.residual, 1.0)
     ascent = replace(
@@ -126,4 +128,4 @@ def extrapolated(
         past, phase=jnp.full_like(past.phase, -_PLAIN_AGAIN), longest=jnp.maximum(past.longest / _LONGER, _LONGER)
     )
     undone = replace(state, ascent=again, **{field: past.earlier})
-    return jax.tree.map(lambda old, new: jnp.where(judged & ~higher, old, new).astype(old.dtype), undone, on)
+    return jax.tree.map(lambda old, new: jnp.where(judged & ~(higher & is_valid), old, new).astype(old.dtype), undone, on)
