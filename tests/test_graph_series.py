@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,8 @@ from scipy.special import logsumexp
 import lamu
 from lamu import graphs
 from lamu.algorithms.closed_form import message_passing
+from lamu.algorithms.closed_form.extrapolation import Sweeps, extrapolated
+from lamu.algorithms.closed_form.message_passing import EmState
 from lamu.families import Dirichlet, Gamma, GaussianChain, NormalGamma
 from lamu.families import MultivariateNormal as GaussianVector
 from lamu.objective import Objective
@@ -344,3 +347,16 @@ def test_em_is_not_ended_by_one_rounding_error() -> None:
     single, double = fits
     below = single.history["loss"][-1] - double.history["loss"][-1]
     assert below < 0.5 or (not single.convergence.converged and "x64" in single.convergence.remedy)
+
+
+@pytest.mark.parametrize("after", [2.0, np.nan], ids=["within the domain", "outside"])
+def test_a_trial_from_which_a_sweep_leaves_the_domain_is_undone(after: float) -> None:
+    """In single precision a trial of 48 quarters had a bound of 116,403, and -33 is the greatest."""
+    start = Sweeps.start(jnp.asarray(1.0), jnp.asarray(-jnp.inf))
+    trial = replace(start.ascent, phase=jnp.asarray(2))
+    trial, begun = replace(trial, earlier={"theta": jnp.asarray(1.0)}), {"theta": jnp.asarray(7.0)}
+    state = EmState(jnp.asarray(0.1), jnp.asarray(0.2), start.settled, trial, begun, jnp.asarray(-33.0))
+    swept = replace(state, theta={"theta": jnp.asarray(after)}, log_density=jnp.asarray(116403.0))
+    end = extrapolated("theta", state, swept, jnp.asarray(True), lambda theta: theta, lambda theta: theta)
+    assert float(end.theta["theta"]) == (2.0 if after == 2.0 else 1.0)
+    assert float(end.log_density) == (116403.0 if after == 2.0 else -33.0)

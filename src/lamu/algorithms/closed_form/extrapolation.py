@@ -128,4 +128,5 @@ def extrapolated(
         past, phase=jnp.full_like(past.phase, -_PLAIN_AGAIN), longest=jnp.maximum(past.longest / _LONGER, _LONGER)
     )
     undone = replace(state, ascent=again, **{field: past.earlier})
-    return jax.tree.map(lambda old, new: jnp.where(judged & ~(higher & is_valid), old, new).astype(old.dtype), undone, on)
+    fails = judged & ~(higher & is_valid)
+    return jax.tree.map(lambda old, new: jnp.where(fails, old, new).astype(old.dtype), undone, on)
