@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_836, 74_000),
+    "lines": (103_837, 74_000),
     "files": (358, 330),
-    "lines of code": (51_450, 36_000),
-    "lines of code, core": (34_404, 25_000),
+    "lines of code": (51_451, 36_000),
+    "lines of code, core": (34_405, 25_000),
     "lines of code, graphs": (8_228, 6_000),
     "lines of code, tables": (8_818, 5_000),
     "lines of code, outside of the library": (0, 0),

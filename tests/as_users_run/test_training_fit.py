@@ -214,7 +214,7 @@ def test_a_belief_of_classes_that_has_lost_what_its_mean_has_learned_is_told() -
 def test_positive_numbers_that_a_point_learns_are_told() -> None:
     y = (MEAN * RNG.gamma(3.0, size=120)).astype(np.float32)
     text = told_of(lamu.likelihoods.Gamma(), y, lamu.algorithms.adam(0.01), epochs=800, batch_size=120)
-    assert "of the variance of the training rows, 120," in text
+    assert "(Cox and Snell R²) of the training rows, 120," in text
     assert "or take ivon()" in text
 
 

@@ -135,7 +135,8 @@ def warn_training_fit(fit: Fit, rows: Arrays | Stream, example: Batch, objective
         and (of_point or _leverage(fit.posterior, some) > _MANY)
     ):
         warnings.warn(
-            f"{share:.3%} of the variance of the training rows, {size:,}, is explained by a network of more weights, "
+            f"{share:.3%} {'of the variance' if model.support.affine else '(Cox and Snell R²)'} of the training rows, "
+            f"{size:,}, is explained by a network of more weights, "
             "and the noise is learned as a point from the rest; unless the target is nearly free of noise, intervals "
             "are too narrow: give validation=0.1, whose best state is kept, or take "
             f"{'laplace()' if model.support.affine else 'ivon()'}",
