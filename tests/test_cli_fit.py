@@ -15,8 +15,9 @@ from PIL import Image
 import lamu as library
 from lamu import drafts as exchanging
 from lamu import validation_choice
+from lamu.cli.learning import likelihood_for
 from lamu.cli.output_dir import CONTENT, draft
-from lamu.data import load
+from lamu.data import Encoding, load
 from lamu.drafts import exchange
 from lamu.posterior import load as posterior_of
 from tests.command_line import CHOOSING, QUICK, TASKS, assert_refused, csv_of, fit_each_task
@@ -375,6 +376,24 @@ def test_a_likelihood_is_one_that_there_is_for_the_task(lamu):
     assert_refused(lamu(*words, "heteroscedastic"), "--likelihood heteroscedastic is of a regression", "classes")
     words = ("compare", "iris", "--algorithms", "adam", "--likelihood")
     assert_refused(lamu(*words, "heteroscedastic"), "is of a regression", "leave it out")
+
+
+@pytest.mark.parametrize(
+    ("labels", "ordered"),
+    [
+        (("1 low", "2 mid", "10 high"), True),
+        (("1 low", "10 high", "2 mid"), False),
+        (("high", "low"), False),
+        ((1, 2), True),
+    ],
+)
+def test_ordered_classes_have_numbers(labels: tuple, ordered: bool) -> None:
+    encoding = Encoding("y", "classes", labels, ("a",))
+    if ordered:
+        assert likelihood_for(encoding, "ordinal").classes == len(labels)
+    else:
+        with pytest.raises(ValueError, match="would be in that of the alphabet"):
+            likelihood_for(encoding, "ordinal")
 
 
 def _table_of(kind: str) -> pd.DataFrame:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +14,7 @@ from lamu import choose as search
 from lamu.cli.recipes import is_outside, likelihood_of, required_parts
 from lamu.cli.request import Request
 from lamu.data import Encoding
-from lamu.data.wording import nearest
+from lamu.data.wording import nearest, quoted
 from lamu.evidence_choice import compare_likelihoods
 from lamu.folds import centred, default_length, fit_folds, folds_for, num_fits
 from lamu.likelihoods import Likelihood, RightCensored
@@ -165,7 +167,20 @@ def _named(encoding: Encoding, name: str | None) -> Likelihood:
             f"--likelihood {name} is of {of}, and the task of {encoding.target!r} is {encoding.task}; leave it "
             f"out, or give --task {task}"
         )
+    if name == "ordinal" and encoding.has_words and not _are_numbered(encoding.labels):
+        first = " < ".join(quoted(label) for label in encoding.labels[:3])
+        raise ValueError(
+            f"--likelihood ordinal takes classes in their order, and those of {encoding.target!r} are words, which "
+            f"would be in that of the alphabet, {first}; number them in the file, for instance 1 low, 2 middle, 3 high"
+        )
     return make(len(encoding.labels))
+
+
+def _are_numbered(labels: Sequence[object]) -> bool:
+    """Whether labels begin with whole numbers that rise in their order."""
+    heads = [re.match(r"\d+", str(label)) for label in labels]
+    numbers = [int(head.group()) for head in heads if head]
+    return len(numbers) == len(labels) and all(low < high for low, high in itertools.pairwise(numbers))
 
 
 # Algorithms and likelihoods are imported where they are used, so that a table is read and reported before them.
