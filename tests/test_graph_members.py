@@ -286,6 +286,7 @@ def test_what_an_index_refuses() -> None:
     scale = m.sample("s", graphs.HalfCauchy(1.0))
     with m.rows():
         states = m.sample("states", graphs.Markov(5, jnp.full(4, 0.25), jnp.full((4, 4), 0.25)))
+        kind = m.sample("kind", graphs.Categorical(jnp.full(3, 1 / 3)))
     for wrong, error, words in (
         (lambda: w[3], ValueError, "index 3 is beyond the 3 members of axis 0 of w"),
         (lambda: w[0, 0], ValueError, "w has the shape \\(3,\\), and 2 axes are indexed"),
@@ -302,7 +303,13 @@ def test_what_an_index_refuses() -> None:
         ),
         (lambda: part[0], TypeError, "part is a mean vector with its precision matrix of shape \\(2,\\)"),
         (lambda: W[:, 0] @ w, TypeError, "an index has taken that axis from W"),
-        (lambda: W[states, 0], TypeError, "'states' picks several members of a row"),
+        (
+            lambda: W[states, 0],
+            TypeError,
+            "'states' is a series .* no index may follow it; put the other",
+        ),
+        (lambda: W[states][kind], TypeError, "'states' is a series .* weights=w"),
+        (lambda: W[states, kind], TypeError, "'states' is a series .* weights=w"),
         (
             lambda: w[0] - w[1],
             ValueError,

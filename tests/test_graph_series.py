@@ -144,6 +144,43 @@ def test_hidden_categories_are_summed_over_all_series(forbidden: bool) -> None:
         np.testing.assert_allclose(local[row], expected, atol=1e-10)
 
 
+@pytest.mark.parametrize("scan", ["sequential", pytest.param("associative", marks=pytest.mark.stress)])
+def test_states_that_emit_mixtures_are_summed_over_states_and_components(scan: str) -> None:
+    """With components of each state, and with components that the states share; also where a time is missing."""
+    T, K, M = 4, 2, 3
+    start, step = RANDOM.dirichlet(np.ones(K)), RANDOM.dirichlet(np.ones(K), K)
+    weights, own, shared = RANDOM.dirichlet(np.ones(M), K), RANDOM.normal(size=(K, M)), RANDOM.normal(size=M)
+    y = RANDOM.normal(size=(2, T, 2))
+    y[0, 2] = np.nan
+
+    def hidden(m) -> None:
+        w = m.sample("w", Dirichlet(jnp.ones(M)), plate=K)
+        mean = m.sample("mean", graphs.Normal(0.0, precision=1.0), plate=K * M)
+        tied = m.sample("tied", graphs.Normal(0.0, precision=1.0), plate=M)
+        with m.rows():
+            z = m.sample("z", graphs.Markov(T, start, step, scan, weights=w))
+            m.sample("y", graphs.Normal(mean[z], precision=2.0))
+            m.sample("x", graphs.Normal(tied[np.tile(np.arange(M), K)][z], precision=0.5))
+
+    graph = lamu.Graph(hidden)
+    theta = {"w": jnp.asarray(weights), "mean": jnp.asarray(own.ravel()), "tied": jnp.asarray(shared)}
+    rows = graph.read({"y": y[..., 0], "x": y[..., 1]})
+    found = graph.row_bounds(graph.values(theta), rows.full())
+    of_pairs = jax.vmap(lambda part: part.belief().mean)(graph.row_latents(graph.values(theta), rows.y)["z"])
+    for row in range(2):
+        normal = lambda x, mean, precision: stats.norm(mean, precision**-0.5).logpdf(x[:, None, None])
+        each = normal(y[row, :, 0], own, 2.0) + normal(y[row, :, 1], shared, 0.5)
+        each = logsumexp(np.log(weights) + np.nan_to_num(each), axis=-1)
+        paths = list(itertools.product(range(K), repeat=T))
+        moves = [np.log(start[z[0]]) + sum(np.log(step[i, j]) for i, j in itertools.pairwise(z)) for z in paths]
+        terms = [move + each[range(T), z].sum() for move, z in zip(moves, paths, strict=True)]
+        np.testing.assert_allclose(found[row], logsumexp(terms), atol=1e-9)
+        share = np.exp(terms - logsumexp(terms)) @ np.eye(K)[np.array(paths)].reshape(len(paths), -1)
+        np.testing.assert_allclose(of_pairs[row].reshape(T, K, M).sum(-1), share.reshape(T, K), atol=1e-9)
+    with pytest.raises(ValueError, match="weights has the shape \\(3, 2\\) for 2 states; give \\[K, M\\]"):
+        graphs.Markov(T, start, step, weights=np.full((3, 2), 0.5))
+
+
 @pytest.mark.stress
 def test_a_hidden_markov_model_learns_by_vmp() -> None:
     T = 40

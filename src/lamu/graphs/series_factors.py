@@ -167,7 +167,7 @@ class GaussianChainFactor(Factor):
         return jnp.sum(spread(diagonal.log)), jnp.diag(spread(diagonal.value))
 
 
-def Markov(steps: int, initial: Any, transition: Any, scan: str = "sequential") -> MarkovFactor:
+def Markov(steps: int, initial: Any, transition: Any, scan: str = "sequential", weights: Any = None) -> MarkovFactor:
     r"""Returns the factor of a series of T categories, as one variable.
 
     \[ \log p(z) = E\log\pi_{z_1} + \sum_{t<T} E\log P_{z_t z_{t+1}} \]
@@ -176,6 +176,12 @@ def Markov(steps: int, initial: Any, transition: Any, scan: str = "sequential") 
     As an index, `part[z]`, it selects a member at every time. NaN in an observation of it, such as y of
     `graphs.Normal(part[z], precision=noise)`, is a missing time; a series that is itself in the data must be complete.
 
+    With `weights` a state emits a mixture of M components, and the series has a category \(c = kM + j\) for every
+    state k and component j, of which `mean[z]` has K M members; those of a pair of states that share their components
+    are `mean[np.tile(np.arange(M), K)][z]`.
+
+    \[ p(c_{t+1} = (l, j) \mid c_t = (k, i)) = P_{kl}\, w_{lj} \]
+
     Args:
         steps: T.
         initial: π `[K]`, probabilities, or a variable with a `Dirichlet` belief.
@@ -183,6 +189,8 @@ def Markov(steps: int, initial: Any, transition: Any, scan: str = "sequential") 
             `Dirichlet` belief.
         scan: "sequential", T steps one after the other, or "associative", log₂ T rounds of K times the work, for
             accelerators (Hassan, Särkkä & García-Fernández, 2021).
+        weights: w `[K, M]`, probabilities of a state's components, or a plate of variables with a `Dirichlet` belief;
+            None for states of one component.
 
     Raises:
         TypeError: for an argument without a closed form.
@@ -195,13 +203,18 @@ def Markov(steps: int, initial: Any, transition: Any, scan: str = "sequential") 
         >>> from lamu import graphs
         >>> graphs.Markov(50, jnp.full(3, 1 / 3), jnp.full((3, 3), 1 / 3)).shape
         (50, 3)
+        >>> graphs.Markov(50, [0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], weights=jnp.full((2, 3), 1 / 3)).shape
+        (50, 6)
     """
     steps = whole_number("steps", steps, 2)
     first = argument(initial, Probabilities, "the initial of Markov")
     then = argument(transition, Probabilities, "the transition of Markov")
     if first.shape is not None and then.shape is not None and then.shape != (*first.shape, *first.shape):
         raise ValueError(f"initial has the shape {first.shape} and transition {then.shape}; give [K] and [K, K]")
-    return MarkovFactor(first, then, steps, associative(scan))
+    shares = None if weights is None else argument(weights, Probabilities, "the weights of Markov")
+    if shares is not None and shares.shape and first.shape and shares.shape[:-1] != first.shape:
+        raise ValueError(f"weights has the shape {shares.shape} for {first.shape[0]} states; give [K, M]")
+    return MarkovFactor(first, then, steps, associative(scan), shares)
 
 
 @record
@@ -212,6 +225,7 @@ class MarkovFactor(Factor):
     transition: Expression  # P
     steps: int = static()  # T
     is_associative: bool = static(default=False)  # whether the recursions are associative scans
+    weights: Any = None  # w, an expression; None for states of one component
 
     misses = False
 
@@ -228,11 +242,18 @@ class MarkovFactor(Factor):
     @property
     def shape(self) -> tuple[int, ...] | None:
         # Numbers of times and categories.
-        return None if self.initial.shape is None else (self.steps, self.initial.shape[-1])
+        if self.initial.shape is None or (self.weights is not None and self.weights.shape is None):
+            return None
+        components = 1 if self.weights is None else self.weights.shape[-1]
+        return self.steps, self.initial.shape[-1] * components
 
     def log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
         # Returns the log probability of the whole series.
         initial, transition = (part.of_kind(Probabilities, environment).log for part in (self.initial, self.transition))
+        if self.weights is not None:
+            w = self.weights.of_kind(Probabilities, environment).log
+            into = lambda states: (states[..., None] + w).reshape(*states.shape[:-1], -1)
+            initial, transition = into(initial), jnp.repeat(into(transition), w.shape[-1], axis=0)
         return jnp.sum(initial * x.probabilities[0]) + jnp.sum(transition * jnp.sum(x.pairs, axis=0))
 
     def statistics(self, value: Any) -> States:

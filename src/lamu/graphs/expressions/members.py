@@ -28,7 +28,9 @@ class Indexed(Expression):
 
     def __post_init__(self) -> None:
         if self.alone and isinstance(self.by, Variable) and issubclass(self.by.kind, States):
-            raise TypeError(self._several())
+            raise TypeError(_one_series_only(self.by.name))
+        if isinstance(self.of, Indexed) and isinstance(self.of.by, Variable) and issubclass(self.of.by.kind, States):
+            raise TypeError(_one_series_only(self.of.by.name))
         if not isinstance(self.by, Variable) and self.by.names:
             raise TypeError(
                 f"the index depends on {', '.join(sorted(self.by.names))} by an expression; index by a Categorical "
@@ -166,6 +168,14 @@ class Sliced(Expression):
         axes = len(self.of.shape or ())
         members = _expanded(self._at, axes)[: axes - type(plate).events]
         return jax.tree.map(lambda leaf: leaf[members], plate)
+
+
+def _one_series_only(name: str) -> str:
+    return (
+        f"{name!r} is a series and picks a member at every time, so that no index may follow it; put the other indices "
+        f"first, as in table[k, {name}], and give the categories of a mixture in each state to the series, "
+        f"Markov(..., weights=w), with a member for each pair of state and component, mean[{name}]"
+    )
 
 
 def member(of: Expression, index: Any) -> Expression:
