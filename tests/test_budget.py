@@ -20,11 +20,11 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_852, 74_000),
+    "lines": (103_883, 74_000),
     "files": (358, 330),
-    "lines of code": (51_461, 36_000),
+    "lines of code": (51_480, 36_000),
     "lines of code, core": (34_405, 25_000),
-    "lines of code, graphs": (8_228, 6_000),
+    "lines of code, graphs": (8_247, 6_000),
     "lines of code, tables": (8_828, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.478, 0.5),
