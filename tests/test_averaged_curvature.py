@@ -13,8 +13,8 @@ import pytest
 import lamu
 from lamu import tree
 from lamu.algorithms import laplace, last_layer
-from lamu.algorithms.post_hoc.averaged_curvature import _shifted_outputs, averaged
 from lamu.algorithms.post_hoc.laplace_fit import fit_laplace
+from lamu.algorithms.post_hoc.laplace_posterior import _shifted_outputs, averaged
 from lamu.families import Point
 from lamu.likelihoods import Bernoulli, Categorical
 from lamu.model import Model

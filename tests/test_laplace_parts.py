@@ -21,8 +21,8 @@ from lamu.algorithms import (
     laplace,
     last_layer,
 )
-from lamu.algorithms.post_hoc.checks import require_positive
 from lamu.algorithms.post_hoc.laplace_fit import fit_laplace
+from lamu.algorithms.post_hoc.laplace_posterior import require_positive
 from lamu.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, Scaled
 from lamu.model import Model
 from lamu.networks import MLP, BatchNorm, Linear

@@ -16,7 +16,8 @@ import lamu
 from lamu.algorithms import adam, laplace, map_estimate
 from lamu.algorithms.post_hoc.laplace_fit import fit_laplace
 from lamu.algorithms.post_hoc.marginal_likelihood import empirical_bayes
-from lamu.algorithms.post_hoc.mode_polish import Polished, likelihood_bound, spread_rows
+from lamu.algorithms.post_hoc.mode import Polished
+from lamu.algorithms.post_hoc.scale_search import likelihood_bound, spread_rows
 from lamu.data import Arrays
 from lamu.families import Point
 from lamu.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Scaled

@@ -19,7 +19,7 @@ import lamu
 from lamu import tree
 from lamu.algorithms import adam, conjugate, evidence, laplace, last_layer, newton, von
 from lamu.algorithms.post_hoc.laplace_fit import fit_laplace
-from lamu.algorithms.post_hoc.mode_polish import effective_parameters, noise_factor
+from lamu.algorithms.post_hoc.mode import effective_parameters, noise_factor
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian
 from lamu.networks import MLP, Linear
 from lamu.objective import Objective
@@ -71,8 +71,8 @@ def test_the_evidence_of_a_line_is_exact_and_preferred_to_a_network() -> None:
 
 
 def test_where_no_mode_is_reached_there_is_no_evidence_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lamu.algorithms.post_hoc.mode_polish._ITERATIONS", 1)
-    monkeypatch.setattr("lamu.algorithms.post_hoc.mode_polish._EVALUATIONS", 1)
+    monkeypatch.setattr("lamu.algorithms.post_hoc.mode._ITERATIONS", 1)
+    monkeypatch.setattr("lamu.algorithms.post_hoc.mode._EVALUATIONS", 1)
     model = lamu.Model(MLP((4,), "tanh"), Gaussian(0.2))
     with pytest.warns(
         lamu.Unconverged, match=r"no evidence: the residual at the mode is \S+ nats.*train for more"

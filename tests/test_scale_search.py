@@ -15,7 +15,7 @@ import lamu
 from lamu.algorithms import laplace, last_layer
 from lamu.algorithms.post_hoc import marginal_likelihood
 from lamu.algorithms.post_hoc.laplace_fit import fit_with_gradient
-from lamu.algorithms.post_hoc.mode_polish import residual_at, residual_of
+from lamu.algorithms.post_hoc.mode import residual_at, residual_of
 from lamu.algorithms.post_hoc.scale_search import Hoisted
 from lamu.algorithms.post_hoc.subnetwork import HeadWeights
 from lamu.data import Arrays

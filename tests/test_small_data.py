@@ -14,10 +14,10 @@ from scipy.special import polygamma
 
 import lamu
 from lamu.algorithms.closed_form.linear_regression import Directions, integrate_noise, linear_posterior
-from lamu.algorithms.post_hoc.checks import posterior_at_mode
 from lamu.algorithms.post_hoc.evidence import evidence
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit
-from lamu.algorithms.post_hoc.mode_polish import Polished
+from lamu.algorithms.post_hoc.laplace_posterior import posterior_at_mode
+from lamu.algorithms.post_hoc.mode import Polished
 from lamu.objective import Objective
 from lamu.one_layer import _laplace, linear_model
 from lamu.tabular.truncated import few_rows_factor, noise_factor

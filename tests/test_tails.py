@@ -17,7 +17,7 @@ import pytest
 from scipy import stats
 
 import lamu.supports
-from lamu.algorithms.post_hoc.averaged_curvature import _Averaged
+from lamu.algorithms.post_hoc.laplace_posterior import _Averaged
 from lamu.likelihoods import (
     Beta,
     Binomial,

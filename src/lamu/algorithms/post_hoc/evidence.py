@@ -20,7 +20,7 @@ import numpy as np
 
 from lamu import tree
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, fit_laplace, prior_precision
-from lamu.algorithms.post_hoc.mode_polish import LARGEST_RESIDUAL, residual_at
+from lamu.algorithms.post_hoc.mode import LARGEST_RESIDUAL, residual_at
 from lamu.algorithms.post_hoc.scale_search import PriorScales, ScalePerLayer
 from lamu.convergence import Unconverged
 from lamu.data.arrays import Arrays

@@ -10,29 +10,30 @@ from typing import Any
 import jax
 
 from lamu import memory, tree
-from lamu.algorithms.post_hoc.averaged_curvature import AveragedGaussNewton, averaged, can_average
-from lamu.algorithms.post_hoc.checks import (
-    bytes_held,
-    check_memory,
-    is_pretrained,
-    log_gradient_norm,
+from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, bytes_held, check_memory, fit_laplace, fit_with_gradient
+from lamu.algorithms.post_hoc.laplace_posterior import (
+    AveragedGaussNewton,
+    averaged,
+    can_average,
     posterior_at_mode,
     require_positive,
+    with_dispersion_integrated,
+    with_noise_integrated,
 )
-from lamu.algorithms.post_hoc.few_rows import with_dispersion_integrated, with_noise_integrated
-from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, fit_laplace, fit_with_gradient
 from lamu.algorithms.post_hoc.marginal_likelihood import empirical_bayes
-from lamu.algorithms.post_hoc.mode_polish import (
+from lamu.algorithms.post_hoc.mode import (
     MOST_ROUNDS,
     Polished,
     dispersions_around,
     effective_parameters,
+    is_pretrained,
+    log_gradient_norm,
     noise_factor,
     polish,
     residual_at,
     residual_of,
 )
-from lamu.algorithms.post_hoc.subnetwork import AllWeights, HeadWeights, WeightsChoice
+from lamu.algorithms.post_hoc.subnetwork import AllWeights, HeadWeights, WeightsChoice, matching
 from lamu.compile_once import subkey
 from lamu.data.batch import Batch
 from lamu.families import Point
@@ -115,7 +116,13 @@ class Laplace(Wrapper):
     def check_memory(self, objective: Objective, shapes: Callable[[], Params]) -> None:
         # Logs the memory of the precision, and raises a ValueError if it cannot fit.
         super().check_memory(objective, shapes)
-        check_memory(self._structure_of, self.weights, objective.model, shapes()["network"])
+        model, patterns = objective.model, self.weights.patterns_of(objective.model)
+        if patterns is None:
+            return
+        weights = shapes()["network"]
+        chosen = matching(weights, patterns)
+        head = matching(weights, (model.network.head if isinstance(model, Model) else "*",))
+        check_memory(self._structure_of(chosen), chosen, head)
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> State:
         _require_suited(self.curvature, objective)  # before the steps, not after them

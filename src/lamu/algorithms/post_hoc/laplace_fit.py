@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,7 +26,16 @@ from lamu.families import Gaussian, Point, Product
 from lamu.model import Model
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import Curvature, GaussNewton
-from lamu.operators import AnyStructure, Diagonal, MatrixFree, Scalar
+from lamu.operators import (
+    AnyStructure,
+    Dense,
+    Diagonal,
+    KroneckerFactored,
+    LowRankStructure,
+    MatrixFree,
+    OutputEigen,
+    Scalar,
+)
 from lamu.operators.interface import Operator
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised, TangentDraws
@@ -33,9 +43,20 @@ from lamu.priors import gaussian_belief
 from lamu.record import record
 from lamu.typing import Array, Belief, Data, Numeric, OperatorTree, Params, PyTree, RandomKey, Rows, State
 
-__all__ = ["LaplaceFit", "RowSums", "fit_laplace", "fit_with_gradient", "prior_precision", "row_sums", "rows_per_pass"]
+__all__ = [
+    "LaplaceFit",
+    "RowSums",
+    "bytes_held",
+    "check_memory",
+    "fit_laplace",
+    "fit_with_gradient",
+    "prior_precision",
+    "row_sums",
+    "rows_per_pass",
+]
 
 _MOST_ROWS = 1024
+_COPIES = 3  # of a precision, for its memory: the curvature, the precision, and its factor
 _MOST_PARTS = 8  # batches' sums that the last program adds up, which saves a separate program
 
 
@@ -378,3 +399,36 @@ def rows_per_pass(structure: AnyStructure, objective: Objective, params: Params,
     most = max(1, min(memory.budget() // max(row, 1), most))
     count = getattr(data, "count", None)
     return most if not isinstance(count, int) else -(-count // -(-count // most))
+
+
+def check_memory(structure: AnyStructure, chosen: Params, head: Params) -> None:
+    """Logs the memory that the precision of the chosen weights needs, and raises a ValueError if it cannot fit."""
+    # The error's message names a choice that would fit in `lamu.memory.limit()`.
+    count, size = tree.dimension(chosen), bytes_held(structure, chosen)
+    name = getattr(structure, "__name__", str(structure))
+    logging.getLogger("lamu").info(
+        "The precision of %s weights, %s, takes about %s; %s may be used.",
+        f"{count:,}", name, memory.shown(size), memory.shown(memory.limit()),
+    )  # fmt: skip
+    if size > memory.limit():
+        memory.demand(size, f"the precision of {count:,} weights, {name},", _nearest(chosen, head))
+
+
+def bytes_held(structure: AnyStructure, weights: Params) -> int:
+    """Returns about how many bytes a precision takes with its factor, while it is computed."""
+    return _COPIES * structure.numbers_held(weights) * jnp.dtype(jnp.result_type(float)).itemsize
+
+
+def _nearest(chosen: Params, head: Params) -> str:
+    candidates = (
+        ("structure=KroneckerFactored()", KroneckerFactored(), chosen),
+        ("structure=LowRankStructure(20)", LowRankStructure(20), chosen),
+        ("weights=HeadWeights()", Dense, head),
+        ("weights=HeadWeights() with structure=OutputEigen", OutputEigen, head),
+        ("structure=Diagonal", Diagonal, chosen),
+    )
+    for option, structure, weights_of in candidates:
+        size = bytes_held(structure, weights_of)
+        if size <= memory.limit():
+            return f"give {option}, which takes {memory.shown(size)}"
+    return f"nothing smaller fits; give max_memory={memory.at_least(bytes_held(Diagonal, chosen))!r} or more"

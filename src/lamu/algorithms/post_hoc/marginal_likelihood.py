@@ -40,13 +40,15 @@ import numpy as np
 
 from lamu import tree
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit
-from lamu.algorithms.post_hoc.mode_polish import Polished, likelihood_bound, spread_rows, well_determined
+from lamu.algorithms.post_hoc.mode import Polished, well_determined
 from lamu.algorithms.post_hoc.scale_search import (
     LOG_TEMPERATURES,
     ScaleSearch,
     batches_that_fit,
     counted_weight,
+    likelihood_bound,
     scale_search,
+    spread_rows,
     tempered_total,
 )
 from lamu.bisection import last_within

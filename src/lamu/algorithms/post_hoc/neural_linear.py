@@ -11,9 +11,8 @@ import numpy as np
 
 from lamu import tree
 from lamu.algorithms.closed_form.linear_regression import Directions, integrate_noise
-from lamu.algorithms.post_hoc.checks import is_pretrained
 from lamu.algorithms.post_hoc.laplace import mode_finder
-from lamu.algorithms.post_hoc.mode_polish import dispersions_around
+from lamu.algorithms.post_hoc.mode import dispersions_around, is_pretrained
 from lamu.algorithms.post_hoc.subnetwork import HeadWeights
 from lamu.data.batch import Batch, with_offset
 from lamu.families.matrix_normal import LinearNormalGamma

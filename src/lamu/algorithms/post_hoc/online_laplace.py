@@ -12,10 +12,10 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.algorithms.optimisers import Optimizer
-from lamu.algorithms.post_hoc.averaged_curvature import AveragedGaussNewton
 from lamu.algorithms.post_hoc.ggn_blocks import evaluated
 from lamu.algorithms.post_hoc.laplace import Laplace, curvature_or, mode_finder, require_structure, structure_name
 from lamu.algorithms.post_hoc.laplace_fit import RowSums, row_sums
+from lamu.algorithms.post_hoc.laplace_posterior import AveragedGaussNewton
 from lamu.algorithms.post_hoc.scale_search import PriorScales, ScalePerLayer, ScalePerWeight, prior_of
 from lamu.data.batch import Batch
 from lamu.dtype_policy import lenient

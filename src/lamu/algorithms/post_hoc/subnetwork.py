@@ -33,6 +33,7 @@ __all__ = [
     "Subnetwork",
     "WeightsChoice",
     "held_but",
+    "matching",
 ]
 
 
@@ -126,13 +127,20 @@ class Matching(WeightsChoice):
         return super().select(model, point)
 
 
+def matching(weights: Params, patterns: tuple[str, ...]) -> Params:
+    """Returns the leaves whose path matches a pattern, with None for the others."""
+    is_chosen = lambda name: any(tree.matches(name, pattern) for pattern in patterns)
+    return tree.map_with_path(lambda name, leaf: leaf if is_chosen(name) else None, weights)
+
+
 def held_but(model: Target, point: Posterior, patterns: tuple[str, ...]) -> tuple[Target, Posterior]:
     """Returns the model with the weights that match no pattern frozen at the point, and the point without those."""
     weights = point.mean["network"]
-    frozen = [name for name in tree.paths(weights) if not any(tree.matches(name, pattern) for pattern in patterns)]
+    free = matching(weights, patterns)
+    kept = set(tree.paths(free))
+    frozen = [name for name in tree.paths(weights) if name not in kept]
     if not frozen:
         return model, point
-    free = tree.map_with_path(lambda name, leaf: None if name in frozen else leaf, weights)
     belief = Point({**point.mean, "network": free})
     return model.freeze(point.mean, *frozen), replace(point, belief=belief)
 

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,93 +28,33 @@ from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, prior_precision, ro
 from lamu.bisection import last_within
 from lamu.compile_once import compiled_once
 from lamu.convergence import Convergence
-from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch, with_offset
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.operators import Diagonal
 from lamu.posterior import Posterior
-from lamu.predictives.linearised import LinearisedMarginal, standard_normals
-from lamu.typing import Array, Data, Numeric, OperatorTree, Params, RandomKey, State
+from lamu.priors import LearnedNormal
+from lamu.target import Target
+from lamu.typing import Array, Data, Numeric, OperatorTree, Params, State
 
 __all__ = [
     "LARGEST_RESIDUAL",
     "MOST_ROUNDS",
     "Polished",
-    "bound",
     "dispersions_around",
     "effective_parameters",
-    "likelihood_bound",
+    "is_pretrained",
+    "log_gradient_norm",
     "noise_factor",
     "polish",
     "residual_at",
     "residual_of",
-    "spread_rows",
     "well_determined",
 ]
 
 
-# Laplace's evidence approximates the loss by a parabola. A network that separates its rows has almost no curvature at
-# its weights, and a loss that rises steeply a little further away, so that its evidence is greatest for a belief far
-# too wide. The bound averages the loss over the belief:
-#
-# \[ \log Z \ge E_q[\log p(D \mid \theta)] - \mathrm{KL}(q \,\|\, p)
-#    = \log Z_{\text{Laplace}} + \tfrac{\gamma}{2} - \big( \log p(D \mid m) - E_q[\log p(D \mid \theta)] \big), \qquad
-#    \gamma = D - \operatorname{tr} S^{-1} \Delta \]
-#
-# with Δ the precision of the prior. For a quadratic loss it is the evidence itself.
-
-
 # Numbers that decide results; conventions, not tuned.
-_BOUND_ROWS, _SAMPLES, _NODES = 512, 32, 32  # of the average over the belief: rows, samples, and nodes for one output
 _LOG_WIDEST, _TOLERANCE = math.log(100.0), 2e-3  # of the logarithm of the noise factor: its range, and its error
-
-
-def likelihood_bound(mode: LaplaceFit, objective: Objective, batch: Batch, key: RandomKey) -> float:
-    """Returns the bound at T = 1 in nats, with the outputs linearised and assumed independent of each other."""
-    return float(bound(mode, objective, batch, key))
-
-
-def bound(mode: LaplaceFit, objective: Objective, batch: Batch, key: RandomKey) -> Array:
-    """Returns `likelihood_bound` as an array, also inside compiled functions."""
-    posterior = mode.posterior(objective, key)
-    outputs = LinearisedMarginal().outputs(objective.model, posterior.belief, mode.network_state, _SAMPLES, key)
-    mean, variance = outputs.normal(batch.x, batch.offset)
-    if mean.shape[1] == 1:
-        nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
-        noise, weights = jnp.asarray(nodes, mean.dtype)[:, None], jnp.asarray(weights / weights.sum(), mean.dtype)
-    else:
-        noise = standard_normals(key, _SAMPLES, mean.shape[1], mean.dtype)
-        weights = jnp.full(_SAMPLES, 1 / _SAMPLES, mean.dtype)
-    lost = _lost(objective, mode, batch, mean, variance.reshape(mean.shape), noise, weights)
-    return posterior.evidence + _determined_by_bound(mode, objective) / 2 - lost
-
-
-def spread_rows(data: Data) -> Batch:
-    """Returns some of the rows as a batch: 512 spread evenly over arrays, or the first batch of a stream."""
-    if not isinstance(data, Arrays):
-        return data.example(1)
-    return data.take(np.linspace(0, data.count - 1, min(data.count, _BOUND_ROWS)).round().astype(int)).full()
-
-
-@jax.jit
-def _lost(
-    objective: Objective, mode: LaplaceFit, batch: Batch, mean: Array, variance: Array, noise: Array, weights: Array
-) -> Array:
-    """Returns log p(D | m) − E_q[log p(D | θ)], for all rows."""
-    dispersion = mode.params["likelihood"]
-    log_prob = lambda f: objective.model.likelihood.log_prob(dispersion, f, batch.y)
-    expected = jnp.tensordot(weights, jax.lax.map(lambda z: log_prob(mean + jnp.sqrt(variance) * z[None]), noise), 1)
-    share = batch.total(log_prob(mean) - expected) / jnp.sum(batch.mask)
-    return objective.likelihood_power * objective.data_size * share
-
-
-@jax.jit
-def _determined_by_bound(mode: LaplaceFit, objective: Objective) -> Array:
-    """Returns γ, the number of well-determined weights."""
-    mean = mode.params["network"]
-    prior_diagonal = prior_precision(objective, mean).diagonal(mean)
-    return tree.dimension(mean) - tree.dot(mode.precision(objective).factored().variance(mean), prior_diagonal)
 
 
 # Weights that follow the rows closely leave residuals that are smaller than the noise. With M observations, squared
@@ -209,6 +150,7 @@ _MEMORY = 20  # corrections that L-BFGS keeps
 _SHORTER = 0.8  # a plain step is kept if it shortens the gradient by so much
 _FAR = 1e12  # added to the loss where it is not finite, so that the line search turns back
 _LONGEST_NOISE_STEP = 0.5  # of a log dispersion
+_STEP, _GAIN = 0.01, 0.05  # a step of this share of the weights' norm may gain at most this many nats per row
 _ROWS = 8192  # rows at a time, for memory
 
 
@@ -527,3 +469,46 @@ def _fisher_scoring(
     )
     squared = tree.dot(noise_gradient, jax.tree.map(jnp.divide, noise_gradient, information))
     return step, squared, (determined <= observed / 2) | (given_determined is not None)
+
+
+def is_pretrained(model: Target, point: Posterior, data: Data) -> bool:
+    """Returns whether the network is pretrained and no step has moved its weights, which are then kept."""
+    if not model.trained:
+        return False
+    init = compiled_once()(lambda seed, example: model.init(jax.random.key(seed), example)[0]["network"])
+    example, now = data.example(1), point.mean["network"]
+    fresh, other = (init(np.uint32(seed), example) for seed in (0, 1))
+    if jax.tree.structure(fresh) != jax.tree.structure(now):
+        return False
+    leaves = zip(*map(jax.tree.leaves, (fresh, other, now)), strict=True)
+    deterministic = [
+        (a, c) for a, b, c in leaves if np.array_equal(a, b)
+    ]  # others are random: the factors of an adapter
+    return bool(deterministic) and all(np.array_equal(a, c) for a, c in deterministic)
+
+
+def log_gradient_norm(mode: LaplaceFit, objective: Objective, gradient: Params) -> None:
+    """Warns if pretrained weights are not a minimum of the loss, as Laplace's method assumes."""
+    # The criterion is the decrease of the loss by one step of a hundredth of the weights' norm down the gradient,
+    # \(0.01\, |\theta|\, |\nabla \bar\ell|\), in nats per row, for the weights of the belief. A prior of unknown
+    # scale (`LearnedNormal`) does not count.
+    slope = (
+        gradient if isinstance(objective.model.prior, LearnedNormal) else _slope_with_prior(mode, objective, gradient)
+    )
+    gain = _STEP * _length(mode.params["network"]) * _length(slope) / float(objective.data_size)
+    if not gain <= _GAIN:
+        logging.getLogger("lamu").warning(
+            "The weights are far from a minimum: a step of 1 %% of their length down the slope promises %.2g nats a "
+            "row; train longer, or under the prior that the posterior is to have.",
+            gain,
+        )
+
+
+@compiled_once()
+def _slope_with_prior(mode: LaplaceFit, objective: Objective, gradient: Params) -> Params:
+    log_prior = lambda mean: objective.model.log_prior({**mode.params, "network": mean})
+    return tree.add(gradient, jax.grad(log_prior)(mode.params["network"]), -1.0)
+
+
+def _length(vector: Params) -> float:
+    return math.sqrt(sum(float(np.sum(np.square(np.asarray(leaf, float)))) for leaf in jax.tree.leaves(vector)))
