@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_883, 74_000),
-    "files": (358, 330),
-    "lines of code": (51_480, 36_000),
-    "lines of code, core": (34_405, 25_000),
+    "lines": (103_872, 74_000),
+    "files": (356, 330),
+    "lines of code": (51_479, 36_000),
+    "lines of code, core": (34_404, 25_000),
     "lines of code, graphs": (8_247, 6_000),
     "lines of code, tables": (8_828, 5_000),
     "lines of code, outside of the library": (0, 0),
