@@ -292,7 +292,7 @@ def _fit(
         refuse_unwritable(out)
         if algorithm is None and request.likelihood is None and not settings and not as_json:
             # All options are valid; the imports that follow take seconds.
-            count, features = rows[0].features.values.shape
+            count, features = len(set(rows[0].numbers.tolist())), len(rows[0].features.columns)
             print(f"read {request.data}: {count:,} rows of {features} features", flush=True)
         from lamu.cli.training import train
 

@@ -215,8 +215,8 @@ def _training_rows_note(table: Table, config: Document) -> list[str]:
         return []
     train, test = config["rows"]["train"], config["rows"]["test"]
     return [
-        f"this is the table that was fitted: {train} of its {train + test} rows were learned from, so that its scores "
-        f"flatter; those of the {test} others are in metrics.json"
+        f"this is the table that was fitted: {train} of its {len(table.x)} rows were learned from, so that its scores "
+        f"flatter; those of the {test} rows held out are in metrics.json"
     ]
 
 

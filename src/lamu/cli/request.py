@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Collection
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_type_hints
@@ -243,13 +243,26 @@ def _require_likelihood(name: str) -> None:
 
 def learning_rows(table: Table, request: Request, seed: int) -> tuple[Table, np.ndarray, np.ndarray]:
     """Returns the table as its training rows encode it, and the numbers of the training and of the test rows."""
+    import numpy as np
+
     from lamu.data import split
+    from lamu.data.arrays import repeats
 
     classes = table.encoding.task != "regression"
     # By their own names, which messages about classes quote; sorted, as their numbers are.
     targets = table.encoding.decode(table.y) if classes else table.y
-    train, test = split(targets, request.test_size, seed, stratify=classes)
-    return table.refit(train), train, test
+    if not table.counts_cases:
+        train, test = split(targets, request.test_size, seed, stratify=classes)
+        return table.refit(train), train, test
+    # Of a table of frequencies cases are held out: without all cases of one target, a cell looks like the others.
+    weight = table.beside["weight"]
+    times = repeats(weight, np.ones(len(weight)))
+    cases = np.repeat(np.arange(len(weight)), times)
+    _, held_out = split(targets[cases], request.test_size, seed, stratify=classes)
+    parts, train, test = table.parted(weight * np.bincount(cases[held_out], minlength=len(weight)) / times)
+    name = dict(table.encoding.beside)["weight"]
+    note = f"{name!r} counts the cases of cells, of which {request.test_size:.3g} are held out, from each row some"
+    return replace(parts, said=(*table.said, note)).refit(train), train, test
 
 
 def read_options(context: Any, path: Path | None) -> Path | None:

@@ -130,6 +130,57 @@ class Table:
         y = encoding.encode(raw) if old.task == "regression" else raw
         return _table(features, y, encoding, self.said, self.beside, rows, comparable, self.numbers)
 
+    @property
+    def counts_cases(self) -> bool:
+        """Whether the weights are the numbers of cases in the cells of a table of frequencies.
+
+        They are whole numbers, and half of the rows or more have the features of a row with another target.
+
+        Examples:
+            >>> from lamu.data import table
+            >>> table.read("iris").counts_cases
+            False
+        """
+        weight = self.beside.get("weight")
+        if weight is None or self.y is None or weight.max(initial=0) <= 1 or (weight != np.rint(weight)).any():
+            return False
+        rows = np.unique(np.column_stack([self.features.values, self.y]), axis=0)
+        targets = np.unique(rows[:, :-1], axis=0, return_counts=True)[1]
+        return bool(targets[targets > 1].sum() >= len(rows) / 2)
+
+    def parted(self, weight: np.ndarray) -> tuple[Table, np.ndarray, np.ndarray]:
+        """Splits the weight of every row into two.
+
+        Args:
+            weight: the part of each row's weight that goes to the second part, `[rows]`. A row is in the parts in which
+                it has weight.
+
+        Returns:
+            The table of both parts, and the indices of the rows of each.
+
+        Examples:
+            >>> import numpy as np
+            >>> import pandas as pd
+            >>> from lamu.data import table
+            >>> frame = pd.DataFrame({"a": [0, 0, 1, 1, 2, 2], "y": ["no", "yes"] * 3, "n": [4, 2, 2, 8, 1, 1]})
+            >>> full = table.read(frame, target="y", beside={"weight": "n"})
+            >>> both, first, second = full.parted(np.array([1, 2, 0, 3, 0, 0]))
+            >>> both.beside["weight"][first].tolist(), both.beside["weight"][second].tolist()
+            ([3.0, 2.0, 5.0, 1.0, 1.0], [1.0, 2.0, 3.0])
+        """
+        left = self.beside["weight"] - weight
+        first, second = np.flatnonzero(left > 0), np.flatnonzero(weight > 0)
+        rows = np.concatenate([first, second])
+        parts = replace(
+            self,
+            x=self.x[rows],
+            y=None if self.y is None else self.y[rows],
+            features=replace(self.features, values=self.features.values[rows]),
+            beside={**self.beside_of(rows), "weight": np.concatenate([left[first], weight[second]])},
+            numbers=self.numbers[rows],
+        )
+        return parts, np.arange(len(first)), np.arange(len(first), len(rows))
+
     def with_medians(self) -> Table:
         """Returns the table with all missing numbers replaced by medians, for models that do not average over draws.
 
@@ -154,9 +205,11 @@ class Table:
         """
         # With medians for missing numbers, because a table to fit and one to predict have different draws.
         # Without rows of weight zero, which a training table leaves out.
+        # A row in two parts counts once.
         has_weight = self.beside.get("weight", np.ones(len(self.x))) > 0
-        digest = hashlib.sha256(np.ascontiguousarray(self.with_medians().x[has_weight]).tobytes())
-        digest.update(b"" if self.y is None else np.ascontiguousarray(self.y[has_weight]).tobytes())
+        rows = np.unique(np.where(has_weight, self.numbers, -1), return_index=True)[1][(~has_weight).any() * 1 :]
+        digest = hashlib.sha256(np.ascontiguousarray(self.with_medians().x[rows]).tobytes())
+        digest.update(b"" if self.y is None else np.ascontiguousarray(self.y[rows]).tobytes())
         return digest.hexdigest()
 
     @property
