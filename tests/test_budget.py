@@ -20,14 +20,14 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_872, 74_000),
+    "lines": (103_940, 74_000),
     "files": (356, 330),
-    "lines of code": (51_479, 36_000),
+    "lines of code": (51_511, 36_000),
     "lines of code, core": (34_404, 25_000),
     "lines of code, graphs": (8_247, 6_000),
-    "lines of code, tables": (8_828, 5_000),
+    "lines of code, tables": (8_860, 5_000),
     "lines of code, outside of the library": (0, 0),
-    "docstring lines a line of code": (0.478, 0.5),
+    "docstring lines a line of code": (0.479, 0.5),
     "import lines a line of code": (0.168, 0.15),
     "`Any` a thousand lines of code": (39.8, 40),
     "`isinstance` a thousand lines of code": (23.8, 14),
