@@ -11,7 +11,7 @@ from scipy.special import digamma, gammaln, logsumexp
 
 import lamu
 from lamu import graphs
-from lamu.families import Dirichlet, Gamma, MultivariateNormal, NormalWishart, Wishart
+from lamu.families import Dirichlet, Gamma, MultivariateNormal, NormalGamma, NormalWishart, Wishart
 
 RNG = np.random.default_rng(5)
 N = 60
@@ -248,6 +248,22 @@ def test_a_vector_in_a_plate_counts_every_member():
     together = lamu.fit(lamu.Graph(lambda m: program(m, 3)), {"y": y}, lamu.algorithms.vmp()).posterior
     apart = lamu.fit(lamu.Graph(lambda m: program(m, ())), {"y": y.reshape(-1, 2)}, lamu.algorithms.vmp()).posterior
     assert together.evidence == pytest.approx(float(apart.evidence), rel=1e-9)
+
+
+def test_a_mixture_of_the_entries_of_one_row_is_that_of_as_many_rows():
+    """Also by where it starts: all entries of a row began in one component, and stayed there."""
+    y = np.repeat([-3.0, 0.0, 3.0], [12, 18, 10]) + 0.5 * RNG.normal(size=40)
+
+    def program(m, plate):
+        weight = m.sample("weight", Dirichlet(jnp.ones(3)))
+        part = m.sample("part", NormalGamma(0.0, 0.1, 1.0, 0.5), plate=3)
+        with m.rows():
+            z = m.sample("z", graphs.Categorical(weight), plate=plate)
+            m.sample("y", graphs.Normal(part[z]))
+
+    together = lamu.fit(lamu.Graph(lambda m: program(m, 40)), {"y": y[None]}, lamu.algorithms.vmp()).posterior
+    apart = lamu.fit(lamu.Graph(lambda m: program(m, ())), {"y": y}, lamu.algorithms.vmp()).posterior
+    assert together.evidence == pytest.approx(float(apart.evidence), abs=1e-4)
 
 
 def test_several_arguments_of_one_variable_are_still_refused():

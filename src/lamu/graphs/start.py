@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -284,17 +285,21 @@ def _places(key: RandomKey, in_rows: tuple[GraphSite, ...], batch: Batch) -> dic
         series = issubclass(site.kind, States)
         if site.shape is None or not (series or site.kind is Categories):
             continue
-        observations = points((other for other in seen if other is not site), batch, 2 if series else 1)
-        own, count = jax.random.fold_in(key, number), site.shape[-1]
+        others = tuple(other for other in seen if other is not site)
+        own, count, axes = jax.random.fold_in(key, number), site.shape[-1], site.shape[:-1]
+        observations = points(others, batch, 1 + len(axes))
+        if axes and (observations is None or len(observations[0]) != rows * math.prod(axes)):
+            observations, axes = None if series else points(others, batch, 1), ()
         if series:
-            if observations is not None and len(observations[0]) == rows * site.shape[-2]:
+            if observations is not None:
                 share = 0.5 * jax.random.bernoulli(jax.random.fold_in(own, 0))
                 places[site.name] = spread(own, *with_neighbours(*observations, rows, share), count)[1].reshape(
                     rows, -1
                 )
             continue
+        size = rows * math.prod(axes)
         if observations is None:
-            chosen = jax.random.permutation(own, max(rows, count))[:count]
+            chosen = jax.random.permutation(own, max(size, count))[:count]
         else:
             chosen = spread(own, *observations, count)[0]
         label, categories = value_of(batch.y, site.name)
@@ -302,7 +307,8 @@ def _places(key: RandomKey, in_rows: tuple[GraphSite, ...], batch: Batch) -> dic
         if categories is not None:  # categories named by labels get no other row as exemplar
             named = jnp.any(categories[..., None] & (label[..., None] == labels), axis=tuple(range(categories.ndim)))
             labels = jnp.where(named, count, labels)
-        places[site.name] = jnp.full(rows, count, labels.dtype).at[chosen].set(labels, mode="drop")
+        place = jnp.full(size, count, labels.dtype).at[chosen].set(labels, mode="drop")
+        places[site.name] = place.reshape(rows, *axes)
     return places
 
 
