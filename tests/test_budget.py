@@ -20,11 +20,11 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (103_940, 74_000),
+    "lines": (103_946, 74_000),
     "files": (356, 330),
-    "lines of code": (51_511, 36_000),
+    "lines of code": (51_516, 36_000),
     "lines of code, core": (34_404, 25_000),
-    "lines of code, graphs": (8_247, 6_000),
+    "lines of code, graphs": (8_252, 6_000),
     "lines of code, tables": (8_860, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.479, 0.5),
