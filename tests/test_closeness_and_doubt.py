@@ -101,5 +101,7 @@ def test_rows_of_equal_doubt_have_no_order() -> None:
 def test_doubt_is_one_number_a_row() -> None:
     with pytest.raises(ValueError, match=r"\(3,\)"):
         risk_coverage(binary(P[:, 1]), np.zeros(50, int), doubt=np.zeros(3))
+    with pytest.raises(ValueError, match="1 rows is NaN"):
+        risk_coverage(binary(P[:, 1]), np.zeros(50, int), doubt=np.r_[np.zeros(49), np.nan])
     with pytest.raises(ValueError, match=r"\(50, 2\)"):
         risk_coverage(regression(np.zeros((50, 2)), np.zeros((50, 2))), np.zeros((50, 2)))

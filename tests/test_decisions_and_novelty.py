@@ -49,6 +49,7 @@ def test_expectations_over_classes_are_exact() -> None:
     y = RANDOM.integers(0, 3, 40)
     by_hand = [U[:, k].max() - U[a, k] for a, k in zip(action, y, strict=True)]
     np.testing.assert_allclose(scores.realised_regret(action, U, y), by_hand)
+    np.testing.assert_allclose(scores.realised_regret(action, U, y[:, None]), by_hand)
 
 
 def test_the_best_action_is_what_a_prediction_decides() -> None:
@@ -159,7 +160,7 @@ def test_features_are_what_the_head_reads() -> None:
     posterior = point(lamu.networks.MLP((4,), activation="tanh"), Categorical(3), jnp.asarray(x), jnp.asarray(y))
     first = posterior.mean["network"]["layers"][0]
     hidden = np.tanh(x @ np.asarray(first["kernel"]) + np.asarray(first["bias"]))
-    known = scores.mahalanobis(posterior, x, y)
+    known = scores.mahalanobis(posterior, x, y[:, None])
     assert isinstance(known, scores.Mahalanobis)
     centres = np.stack([hidden[y == c].mean(0) for c in range(3)])
     np.testing.assert_allclose(np.sort(known.centres, axis=0), np.sort(centres, axis=0), rtol=1e-9)

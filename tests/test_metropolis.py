@@ -201,6 +201,8 @@ def test_a_bad_run_is_said_to_be_one() -> None:
     parted = NOISE + 3.0 * np.arange(4)[:, None]
     assert "did not mix" in complaints(chains_of(parted), LINE)[0]
     assert "diverged" in complaints(chains_of(NOISE, divergent=NOISE > 1.5), LINE)[0]
+    assert "BFMI 0.0" in complaints(chains_of(NOISE, energy=np.cumsum(NOISE, axis=1)), LINE)[0]
+    assert complaints(chains_of(NOISE, energy=NOISE), LINE) == []
     assert complaints(chains_of(none[:, :20], acceptance=none[:, :20]), LINE) == [], "too few draws to say"
     # Of a network with hidden units the weights may differ; its log densities may not.
     network = lamu.Model(lamu.networks.MLP((3,)), lamu.likelihoods.Gaussian(1.0))

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from jax.scipy.stats import norm
 from scipy import stats
@@ -250,10 +251,20 @@ def test_scores_of_numbers_refuse_classes(score, pred) -> None:
 
 @for_each("score", [scores.rmse, scores.nll, scores.crps, scores.coverage])
 def test_targets_of_another_shape_never_broadcast(score) -> None:
-    with pytest.raises(ValueError, match=rf"{score.__name__} needs targets of shape \(2,\).*\(2, 1\)"):
-        score(normal(np.zeros(2), 1.0), np.zeros((2, 1)))
+    pred, y = normal(np.zeros(3), 1.0), np.array([0.5, -1.0, 2.0])
+    with pytest.raises(ValueError, match=rf"{score.__name__} needs targets of shape \(3,\).*\(1, 3\)"):
+        score(pred, y[None])
+    for column in (y[:, None], y.astype(object), pd.DataFrame({"y": pd.array(y, "Float64")})):
+        assert score(pred, column) == score(pred, y)
     with pytest.raises(ValueError, match="there are none"):
         score(normal(np.zeros(0), 1.0), np.zeros(0))
+
+
+def test_a_column_of_labels_is_scored_as_labels() -> None:
+    for score in (scores.accuracy, scores.nll, scores.brier, scores.ece):
+        assert score(classes(PROBABILITIES), LABELS[:, None]) == score(classes(PROBABILITIES), LABELS)
+    counts = MixturePredictive.equal(Poisson(), {}, jnp.zeros((1, 3, 1)))
+    np.testing.assert_array_equal(counts.log_prob(np.array([2, 0, 1], object)), counts.log_prob(np.array([2, 0, 1])))
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, 90.0])

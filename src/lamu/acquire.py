@@ -235,7 +235,7 @@ def expected_improvement(
 
     Raises:
         TypeError: for classes, or several outputs, which have no largest value.
-        ValueError: for more choices than candidates.
+        ValueError: for more choices than candidates, or a best value that is not a finite number.
 
     Source: Mockus (1975); Jones, Schonlau & Welch (1998).
 
@@ -246,11 +246,14 @@ def expected_improvement(
         >>> lamu.acquire.expected_improvement(posterior, x[20:], y[:20].max(), key=jax.random.key(0)).scores.shape
         (422,)
     """
+    value = np.asarray(best)
+    if value.ndim or value.dtype.kind not in "iuf" or not np.isfinite(value):
+        raise ValueError(f"best={best!r} is not a finite number; give the best value so far, for instance y.max()")
     rows, count = _few_sizes(posterior, x)
     pred = posterior.predict(rows, samples=samples, key=key)
     if pred.support.has_classes:
         raise TypeError("classes have no largest value; use a likelihood of numbers")
-    improvement = _scalar(np.asarray(pred.mean)[None, :count])[0] - float(best)
+    improvement = _scalar(np.asarray(pred.mean)[None, :count])[0] - float(value)
     deviation = np.sqrt(np.asarray(pred.epistemic)[:count])
     z = improvement / np.where(deviation > 0, deviation, 1.0)
     unsure = deviation * (z * ndtr(z) + np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi))

@@ -249,6 +249,7 @@ def _arviz() -> Any:
 _FEWEST = 100  # draws a chain; fewer are not informative
 # Shares of proposals, of divergent paths and of exchanges; not measured.
 _REFUSES, _TAKES_ALL, _DIVERGES, _EXCHANGES = 0.01, 0.999, 0.01, 0.02
+_SLOW = 0.2  # BFMI: below it in funnels (0.04 to 0.19), above in Student's and Cauchy's distributions (0.21 to 0.7)
 _FEWEST_OF_A_CYCLE = 5  # draws; fewer do not show the spread within a mode
 _MOST = 10_000  # largest number of coordinates that are tested
 _MOST_MIXED = 256  # of them for an effective sample size
@@ -271,7 +272,7 @@ def complaints(belief: Belief, model: Target) -> list[str]:
     values = _coordinates(leaves)
     reasons = _refusals(statistics, belief, model) + _stillness(statistics, values) + _divergences(statistics)
     reasons += _rarely_exchanged(statistics)
-    return reasons or _disagreement(statistics, values, model)
+    return reasons or _disagreement(statistics, values, model) or _slow_energies(statistics)
 
 
 def mixing(belief: Belief, model: Target) -> Convergence | None:
@@ -369,6 +370,20 @@ def _divergences(statistics: dict[str, np.ndarray]) -> list[str]:
     return [
         f"{100 * share:.1f} % of the paths diverged, so places of high curvature were not visited; raise "
         "target_acceptance (0.95 or 0.99), or write the model in other parameters (a funnel: not centred)"
+    ]
+
+
+def _slow_energies(statistics: dict[str, np.ndarray]) -> list[str]:
+    """Returns warnings of paths that cannot reach the tails, as in a funnel, by Betancourt's BFMI."""
+    if "energy" not in statistics:
+        return []
+    energy = statistics["energy"].astype(np.float64)
+    share = np.mean(np.diff(energy, axis=1) ** 2, axis=1) / np.maximum(energy.var(axis=1), np.finfo(float).tiny)
+    if not share.min() < _SLOW:
+        return []
+    return [
+        f"the energies of the paths change too slowly (BFMI {share.min():.2f}, which should be above {_BFMI}), so that "
+        "the tails were not reached; write the model in other parameters (a funnel: not centred), or take more draws"
     ]
 
 

@@ -17,6 +17,7 @@ from jax.core import eval_context
 
 from lamu import memory, tree
 from lamu.compile_once import is_traced
+from lamu.data.arrays import array_of
 from lamu.predictives.interface import Predictive
 from lamu.row_blocks import block, filled, is_spread, joined_blocks, ladder, padded_blocks
 from lamu.supports import Counts, Support, value_of
@@ -333,6 +334,7 @@ def require_one_per_row(support: Support, shape: tuple[int, ...], y: Targets, qu
     if isinstance(y, Mapping):
         return y
     y = np.asarray(y)
+    y = array_of("y", y) if y.dtype == object else y
     if y.shape == (*shape, 1):
         y = y[..., 0]
     if question == "cdf" and y.ndim > len(shape):  # many numbers for each prediction

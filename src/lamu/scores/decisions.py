@@ -122,6 +122,8 @@ def risk_coverage(pred: Prediction, y: Targets, doubt: Any = None) -> RiskCovera
     ranked = np.asarray(pred.total if doubt is None else doubt, float)
     if ranked.shape != y.shape:
         raise ValueError(f"doubt has the shape {ranked.shape}, and there are {len(y)} rows; give one number a row")
+    if np.isnan(ranked).any():
+        raise ValueError(f"the doubt of {int(np.isnan(ranked).sum())} rows is NaN and cannot be ranked; leave them out")
     _, group = np.unique(ranked, return_inverse=True)
     averaged = (np.bincount(group, weights=error) / np.bincount(group))[group]  # ties have their mean error
     kept = np.arange(1, len(y) + 1)
@@ -306,6 +308,7 @@ def realised_regret(action: object, utility: object, y: Targets) -> np.ndarray:
         [1.0, 0.0]
     """
     chosen, y = np.asarray(action), np.asarray(y)
+    y = y[:, 0] if y.shape == (*chosen.shape, 1) else y
     if chosen.shape != y.shape or y.ndim != 1:
         raise ValueError(f"actions have the shape {chosen.shape} and targets {y.shape}; give one of each a row")
     if callable(utility):

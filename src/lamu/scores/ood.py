@@ -111,6 +111,7 @@ def mahalanobis(posterior: Posterior, x: Inputs, y: Targets) -> Mahalanobis:
     from sklearn.covariance import ledoit_wolf
 
     y = np.asarray(y)
+    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if len(y) != len(x) or len(y) < 3:
         raise ValueError(f"there are {len(x)} rows and {len(y)} targets; give one for each of three rows at least")
     gradients = _features(posterior, x)

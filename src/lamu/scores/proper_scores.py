@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory
+from lamu.data.arrays import array_of
 from lamu.predictives import Predictive
 from lamu.supports import value_of
 from lamu.typing import Array, Prediction, Targets
@@ -44,8 +45,8 @@ _NEEDS = {
 def target(score: str, pred: Prediction, y: Targets, has_classes: bool | None = None) -> np.ndarray:
     """Checks a prediction and targets for a score, and returns the targets as a NumPy array."""
     # `ValueError`: if the prediction is of another kind, the shapes differ, there are no rows, a target is missing
-    # (NaN, masked), or a label is not a class of the prediction. A target of shape `[N, 1]` with a mean of shape `[N]`
-    # would otherwise silently broadcast to `[N, N]`.
+    # (NaN, masked), or a label is not a class of the prediction. A target of shape `[N, 1]` with a mean of shape `[N]`,
+    # which would otherwise silently broadcast to `[N, N]`, is the column of one target, as `log_prob` reads it.
     if isinstance(y, Mapping) and score != "nll":  # whose density is that of what is known of each row
         _require_single_values(score, pred, y)
     y = value_of(y)
@@ -58,8 +59,10 @@ def target(score: str, pred: Prediction, y: Targets, has_classes: bool | None = 
     if y.dtype.kind in "OUS" and any(isinstance(value, str | bytes) for value in y.flat[:1]):
         words = "number the classes as they were for the fit"
         raise TypeError(f"{score} needs numbers, and these targets hold {str(y.flat[0])!r}; {words}")
+    y = array_of("y", y) if y.dtype == object else y
     shape = np.shape(pred.mean)
     expected = pred.support.shape(shape)
+    y = y[..., 0] if y.shape == (*expected, 1) else y
     if y.shape != expected:
         raise ValueError(
             f"{score} needs targets of shape {expected}, one for each prediction, and these have {y.shape}"
@@ -263,7 +266,8 @@ def nll(pred: Prediction, y: Targets) -> float:
 
 def surprise(pred: Prediction, y: Targets) -> np.ndarray:
     r"""Returns \(-\log p(y_i \mid x_i, D)\) of each row in nats, `[N]`, whose mean is `nll`."""
-    target("nll", pred, y)
+    known = target("nll", pred, y)
+    y = y if isinstance(y, Mapping) else pred.support.targets(known)
     return -np.asarray(pred.log_prob(jax.tree.map(jnp.asarray, y)), float)
 
 
