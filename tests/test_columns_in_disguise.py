@@ -377,3 +377,21 @@ def test_two_numbers_that_stand_for_missing_values():
     assert found.certain == {98: 4, 99: 7}
     assert found.suspected == {-9: 3}
     assert (found.low, found.high) == (0, 4)
+
+
+@pytest.mark.parametrize("file", ["table.csv", "table.parquet"])
+def test_numbers_are_categories_where_the_user_says_so(tmp_path, file):
+    shop = [3, 12, 100] * 40
+    path = saved(tmp_path, file, shop=shop, area_id=[1, 2, 3, 4] * 30, size=RNG.normal(size=ROWS))
+    plain, named = table.read(path, "y"), Request(str(path), "y", categories="shop, area_id").read()
+    assert plain.encoding.levels == ((), (), ())
+    assert "'area_id' is taken as numbers; --categories area_id" in " ".join(plain.notes)
+    assert "'shop'" not in " ".join((*plain.notes, *named.notes))
+    assert named.encoding.levels[:2] == (("100", "12", "3"), ("1", "2", "3", "4"))
+    assert named.x[:3, 0].tolist() == [3, 2, 1]
+    again = table.match(saved(tmp_path, "new.csv", shop=[12, 7], area_id=[4, 1], size=[0, 1]), fitted(named))
+    assert again.x[:, :2].tolist() == [[2, 4], [0, 1]]
+    with pytest.raises(DataError, match="no feature 'shops' to be of categories; did you mean 'shop'"):
+        table.read(path, "y", categories=["shops"])
+    with pytest.raises(DataError, match="no feature 'y' to be of categories"):
+        table.read(path, "y", categories=["y"])

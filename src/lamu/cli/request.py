@@ -104,6 +104,10 @@ class Request:
         str | None,
         _option("COLUMN", "Exposure of each row of a count, such as hours; the mean is a rate times it."),
     ] = None
+    categories: Annotated[
+        str | None,
+        _option("COLUMNS", "Columns of categories that look like numbers, for instance shop,patient."),
+    ] = None
     separator: Annotated[
         str | None, _option("CHAR", "Separator of a CSV file's fields, or tab. Read off its first line if left out.")
     ] = None
@@ -165,8 +169,18 @@ class Request:
         names = ("trials", "censored", "weight", "exposure")
         columns = {name: getattr(self, name) for name in names}
         beside = {name: column for name, column in columns.items() if column is not None}
-        declared = self.missing_values()
-        return read(self.data, self.target, self.task, self.impute, beside, self.separator, self.dates, declared)
+        categories = () if self.categories is None else [name.strip() for name in self.categories.split(",")]
+        return read(
+            self.data,
+            self.target,
+            self.task,
+            self.impute,
+            beside,
+            self.separator,
+            self.dates,
+            self.missing_values(),
+            categories,
+        )
 
     def missing_values(self) -> list[str] | None:
         """Returns the markers of missing values, as `lamu.data.table.read` takes them."""

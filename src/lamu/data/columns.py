@@ -27,6 +27,7 @@ __all__ = [
     "expanded",
     "found_dates",
     "identifiers",
+    "is_repeated_identifier",
     "kind",
     "look_like_dates",
     "names_rows",
@@ -210,6 +211,11 @@ def _text(value: object) -> str:
 
 MOST_LEVELS = 50  # more levels, in more than half as many rows, are names of the rows
 _NAMED = re.compile(r"(?i:unnamed: \d+|index|row_?(names?|number|id)?|.*[ _.-]id|id|uuid|guid)|[a-z]+I[dD]")
+
+
+def is_repeated_identifier(name: str, values: pd.Series) -> bool:
+    """Whether a column of numbers is called an identifier and names groups of rows."""
+    return bool(_NAMED.fullmatch(name)) and values.dtype.kind in "iu" and 2 < values.nunique() <= len(values) / 2
 
 
 def identifiers(source: Source, columns: Sequence[str]) -> dict[str, str]:

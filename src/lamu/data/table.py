@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from lamu.data.arrays import scale_told
-from lamu.data.columns import expanded, found_dates, identifiers
+from lamu.data.columns import expanded, found_dates, identifiers, words
 from lamu.data.encoding import TASKS, Encoding
 from lamu.data.imputation import Completions
 from lamu.data.inputs import (
@@ -252,6 +252,7 @@ def read(
     separator: str | None = None,
     dates: bool = False,
     missing: Collection[str | float] | None = None,
+    categories: Collection[str] = (),
 ) -> Table:
     """Reads a training table: its features, its target, and the task, which follows from the target's type.
 
@@ -278,6 +279,8 @@ def read(
             (`#DIV/0!`) and marks (`?`, `-`). With an empty list these are values too. Where None, a common marker
             (−999, 99, 9999) that at least three rows have, and that is three times the range of all others away
             from them, is a missing value, which a note reports.
+        categories: the columns whose values are categories although they look like numbers, such as the number of a
+            shop or of a patient.
 
     Returns:
         The table; `Table.refit` learns its encoding from the training rows only.
@@ -295,7 +298,7 @@ def read(
     """
     if task is not None and task not in TASKS:
         raise DataError(f"there is no task {task!r}; {nearest(task, TASKS)}")
-    source = open_source(data, separator=separator)
+    source = open_source(data, categories, separator)
     if target is None:
         target = source.target
     if target is None:
@@ -311,9 +314,12 @@ def read(
     columns = tuple(name for name in source.names if name not in (target, *beside.values()))
     if not columns:
         raise DataError(f"{source.name} has no column but the target {target!r}; add at least one to learn from")
+    for name in categories:
+        if name not in columns:
+            raise DataError(f"{source.name} has no feature {name!r} to be of categories; {nearest(name, columns)}")
     as_words = (target,) if task in ("binary", "classes") else ()
     source, features, read_as_is, left_out = _training_parts(
-        source, (target, *beside.values()), missing, as_words, dates
+        source, (target, *beside.values()), missing, as_words, dates, tuple(categories)
     )
     columns, rows = features.columns, np.arange(len(source.frame))
     if "weight" in beside:
@@ -412,12 +418,15 @@ def _training_parts(
     missing: Collection[str | float] | None,
     as_words: tuple[str, ...],
     dates: bool,
+    categories: tuple[str, ...] = (),
 ) -> tuple[Source, Features, Encoding, tuple[str, ...]]:
     """Returns a table, its features, their encoding, and a note on each column that was left out."""
     # `others`: columns that are not features, of which those after the first are counts.
     declared = None if missing is None else tuple(map(str, missing))
     of = lambda source: tuple(name for name in source.names if name not in others)
-    source, readings = read_cells(source, declared, as_words, others[1:])
+    source, readings = read_cells(source, declared, (*as_words, *categories), others[1:])
+    named = {name: words(source[name]).series(source[name]).astype("category") for name in categories}
+    source = replace(source, frame=source.frame.assign(**named))
     dated = found_dates(source, of(source)) if dates else ()
     source = expanded(source, dated)
     columns = of(source)
