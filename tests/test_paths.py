@@ -20,8 +20,8 @@ import torch
 import lamu
 
 SOURCE = f"{Path(lamu.__file__).parent}/"
-MOST_FILES, MOST_RETURNS = 68, 24  # the goals are 45 and 12
-MOST_FILES_OF_A_FIT = 56  # the goal is 45
+MOST_FILES, MOST_RETURNS = 58, 20  # the goals are 45 and 12
+MOST_FILES_OF_A_FIT = 57  # the goal is 45
 
 
 def returns(rooms: Iterable[str]) -> int:
@@ -58,8 +58,8 @@ def test_laplace_of_a_trained_module_passes_few_files() -> None:
     y = (x[:, 0] + 0.1 * rng.normal(size=64)).astype(np.float32)
     module = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
     model = lamu.Model(lamu.networks.Torch(module), lamu.likelihoods.Gaussian())
-    laplace = lamu.algorithms.laplace()
-    files = files_passed(lambda: lamu.fit(model, (x, y), laplace, epochs=0))
+    fit, laplace = lamu.fit, lamu.algorithms.laplace()  # found before: the faces are no part of the way
+    files = files_passed(lambda: fit(model, (x, y), laplace, epochs=0))
     rooms = [file.rpartition("/")[0] or file for file in files]
     assert len(files) <= MOST_FILES, (len(files), files)
     assert returns(rooms) <= MOST_RETURNS, (returns(rooms), rooms)
@@ -70,7 +70,7 @@ def test_a_fit_of_four_steps_passes_few_files() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(64, 3)).astype(np.float32)
     model = lamu.Model(lamu.networks.MLP((8,)), lamu.likelihoods.Gaussian())
-    fit, ivon = lamu.fit, lamu.algorithms.ivon()  # found before: the faces are no part of the way
+    fit, ivon = lamu.fit, lamu.algorithms.ivon()
     files = files_passed(lambda: fit(model, (x, x.sum(axis=1)), ivon, steps=4))
     assert len(files) <= MOST_FILES_OF_A_FIT, files
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from lamu.typing import Array, DTypeLike
 
-__all__ = ["all_digits", "full_products", "lenient", "network_products", "of_rows", "widened"]
+__all__ = ["all_digits", "floating", "full_products", "lenient", "network_products", "of_rows", "widened"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _kept: ContextVar[bool] = ContextVar("kept", default=False)
@@ -83,3 +83,8 @@ def of_rows(dtype: DTypeLike) -> DTypeLike:
     if not jnp.issubdtype(dtype, jnp.floating):
         return jnp.result_type(float)
     return dtype if jnp.finfo(dtype).bits >= 32 else jnp.float32
+
+
+def floating(x: Array) -> DTypeLike:
+    """Returns the dtype of parameters for inputs like `x`."""
+    return x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float)

@@ -223,13 +223,14 @@ def fit(
         run = Run.start(conclusion, length, devices, example, keys, best, saved, resume)
         if length.is_pretrained:
             warn_seen_rows(validation)
-        run.take_steps(forecast, callbacks, progress)
+        else:
+            run.take_steps(forecast, callbacks, progress)
         result = run.finish(validation_rows)
         warn_unconverged(result, example, chosen_earlier=best.state is not None and not best.chosen_last)
         warn_few_rows(result, rows)
         if traits.linearises and not length.is_pretrained:
             warn_rare_events(model, rows)
-        if not devices.spans_processes:  # whose rows lie on several
+        if not (length.is_pretrained or devices.spans_processes):  # whose rows lie on several
             warn_training_fit(result, rows, example, objective, validation_rows is not None)
         warn_worse_than_mean(result, validation_rows)
         return result
@@ -300,7 +301,7 @@ class Run:
         """Takes the steps until the last one, an early stop by validation, or an interrupt."""
         self.settled = self._end_of_round()
         good = self.state
-        blocks = () if self.length.is_pretrained or self.settled else self.steps.blocks(self.length, self.history.steps)
+        blocks = () if self.settled else self.steps.blocks(self.length, self.history.steps)
         blocks = memory_checked(forecast, iter(blocks), self.state, self.conclusion.max_memory)
         progress = progress if self.devices.writes else False
         with Progress(self.length.total, progress, at_most=self.may_end_early) as bar, Interruption() as interruption:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax.extend.core import Jaxpr, jaxprs_in_params
 
 from lamu.compile_once import once_a_shape
+from lamu.dtype_policy import floating
 from lamu.networks.interface import Network, Normaliser
 from lamu.networks.interface import outputs as outputs_of
 from lamu.networks.multilayer import (
@@ -18,7 +19,6 @@ from lamu.networks.multilayer import (
     MLP,
     Normalised,
     dense_layer,
-    floating,
     initial_weights,
     require_activation,
 )

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lamu.dtype_policy import floating
 from lamu.networks.interface import outputs
-from lamu.networks.multilayer import floating
 from lamu.networks.wrapper import NetworkWrapper
 from lamu.record import record, static
 from lamu.sizes import sized, whole

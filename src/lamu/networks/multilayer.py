@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu.dtype_policy import floating
 from lamu.networks.interface import Network, Normaliser
 from lamu.networks.normalisation import NormaliserPass, UnitNoise, require_noise
 from lamu.networks.wrapper import Standardised
@@ -23,7 +24,6 @@ __all__ = [
     "Linear",
     "Normalised",
     "dense_layer",
-    "floating",
     "initial_weights",
     "require_activation",
 ]
@@ -190,11 +190,6 @@ class Linear(Network):
 def dense_layer(draw: Callable[..., Array], key: RandomKey, inputs: int, outputs: int, dtype: DTypeLike) -> Params:
     """Returns a random kernel and a zero bias of a dense layer."""
     return {"kernel": draw(key, (inputs, outputs), dtype), "bias": jnp.zeros(outputs, dtype)}
-
-
-def floating(x: Array) -> DTypeLike:
-    """Returns the dtype of parameters for inputs like `x`."""
-    return x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float)
 
 
 def _init(

@@ -7,8 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu.dtype_policy import floating
 from lamu.networks.interface import Network
-from lamu.networks.multilayer import dense_layer, floating
+from lamu.networks.multilayer import dense_layer
 from lamu.record import record, static
 from lamu.sizes import sized
 from lamu.typing import Array, DTypeLike, Params, RandomKey, State

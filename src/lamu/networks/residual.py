@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from lamu.dtype_policy import floating
 from lamu.networks.convolutional import as_images, convolve
 from lamu.networks.interface import Normaliser
-from lamu.networks.multilayer import ACTIVATIONS, Normalised, dense_layer, floating, initial_weights
+from lamu.networks.multilayer import ACTIVATIONS, Normalised, dense_layer, initial_weights
 from lamu.networks.normalisation import FilterResponse, NormaliserPass
 from lamu.record import record, static
 from lamu.sizes import sized, whole

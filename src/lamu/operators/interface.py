@@ -30,12 +30,14 @@ class Operator(Protocol):
             own leaves.
         is_diagonal: whether it is one number a coordinate, or one for all.
         by_rows: whether a curvature of this structure is a sum over rows, and not computed by products with vectors.
+        by_factors: whether a curvature of this structure is that of a `KroneckerFactored`.
     """
 
     per_output: bool = False
     layered: bool = False
     is_diagonal: bool = False
     by_rows: bool = True
+    by_factors: bool = False
 
     def matvec(self, v: Params) -> Params:
         """Returns S v."""

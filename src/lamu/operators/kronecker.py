@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
-from typing import Any, TypeGuard
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,6 @@ __all__ = [
     "StaleFactors",
     "as_matrix",
     "between",
-    "by_factors",
     "leading",
 ]
 
@@ -553,7 +552,7 @@ class KroneckerFactored:
     rank: int | None = static(default=None)
     sharing: Expand | Reduce = static(default=Expand())
 
-    by_rows = True
+    by_rows = by_factors = True
 
     def __post_init__(self) -> None:
         patterns = (self.diagonal,) if isinstance(self.diagonal, str) else tuple(self.diagonal)
@@ -589,11 +588,6 @@ class KroneckerFactored:
         marked = structure.unflatten([_Leaf(leaf, number in apart) for number, leaf in enumerate(leaves)])
         blocks = KroneckerBlocks(jax.tree.map(_start, marked, is_leaf=_is_layer))
         return StaleFactors.of(blocks, self.rank)
-
-
-def by_factors(structure: Any) -> TypeGuard[KroneckerFactored]:
-    """Returns whether a structure has Kronecker factors."""
-    return isinstance(structure, KroneckerFactored)
 
 
 class _Leaf:

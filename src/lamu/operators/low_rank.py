@@ -171,7 +171,7 @@ class LowRankStructure:
 
     rank: int = static()
 
-    by_rows = False
+    by_rows = by_factors = False
 
     def __post_init__(self) -> None:
         require_whole_field(self, "rank", problem="leaves a diagonal alone, which is vogn()")

@@ -119,7 +119,7 @@ class MatrixFreeStructure:
     probes: int = static(default=16)
     steps: int = static(default=40)
 
-    by_rows = False
+    by_rows = by_factors = False
 
     def __post_init__(self) -> None:
         for name in ("tolerance", "iterations", "probes", "steps"):

@@ -393,7 +393,7 @@ def warn_unconverged(fit: Fit, example: Batch | None, chosen_earlier: bool) -> N
     else:
         longer = "train longer (without epochs and steps, fit takes as many as it needs)"
         general = f"{longer}, with a rate that falls to zero, for instance Annealed(1e-2)"
-        if is_certain(fit.posterior.belief) and fit.posterior.model.identified:  # a mode that can be reached exactly
+        if fit.posterior.model.identified and is_certain(fit.posterior.belief):  # a mode that can be reached exactly
             way = "lamu.algorithms.map_estimate(optax.lbfgs()) with steps=100 and all rows in a batch"
             general = f"{longer}, or find the mode by {way}"
         unscaled = "" if example is None else fit.posterior.model.unscaled_inputs(example)

@@ -38,7 +38,6 @@ from lamu.objective.curvature import (
     hessian_product,
 )
 from lamu.operators import Dense, Diagonal, Operator
-from lamu.operators.kronecker import by_factors
 from lamu.posterior import Posterior
 from lamu.protocol import Wrapper
 from lamu.rate import PolynomialDecay
@@ -209,9 +208,8 @@ def _choices(algorithm: object) -> tuple[Any, Any, Any]:
         curvature = SquaredGradients()
     if isinstance(curvature, _NO_ESTIMATES):
         curvature = Price()
-    kronecker = by_factors(algorithm.structure)
     expectation = algorithm.expectation if isinstance(algorithm.expectation, Delta | Exact | Quadrature) else paired
-    return expectation, curvature, algorithm.structure if kronecker else Diagonal
+    return expectation, curvature, algorithm.structure if algorithm.structure.by_factors else Diagonal
 
 
 def _remedy(algorithm: Any, convergence: Convergence) -> str:

@@ -146,7 +146,7 @@ class Length:
         """Returns the algorithm with rates that fall over this length, or over each of its rounds."""
         if self.rounds is not None:
             return over(self.rounds.first, algorithm, restarts=True)
-        return over(self.total or None, algorithm)
+        return over(self.total, algorithm) if self.total else algorithm
 
 
 # Measured: one scan an epoch is the fastest for data in memory; the gradient of a convolution inside a loop is slow on

@@ -30,7 +30,6 @@ from lamu.operators import (
     Dense,
     DenseBlocks,
     Diagonal,
-    KroneckerFactored,
     LowRank,
     LowRankStructure,
     MatrixFree,
@@ -40,7 +39,6 @@ from lamu.operators import (
     Scalar,
 )
 from lamu.operators.interface import is_operator
-from lamu.operators.kronecker import by_factors
 from lamu.operators.layer_order import layer_matrix
 from lamu.operators.matrix_free import eigenpairs
 from lamu.record import record, static
@@ -110,7 +108,7 @@ def batch_curvature(
         if sums is not None:
             unravel, rows = layer_matrix(theta, head.outputs_first)[1], len(head.features)
             return sums, head.outputs, lambda slope: unravel(_product(head.features.T, slope.reshape(rows, -1)))
-    if by_factors(structure):
+    if structure.by_factors:
         return _kronecker(structure, curvature, loss, theta, hessian_at, weights)
     if structure is OutputBlocks or structure is OutputEigen:
         raise TypeError(
@@ -159,11 +157,9 @@ def _product(a: Array, b: Array) -> Array:
     return jnp.matmul(a, b, precision=_PRECISE)
 
 
-def _of_head(
-    structure: AnyStructure, head: Head, hessian: OutputHessian | None, theta: Params, weights: Array
-) -> OperatorTree:
+def _of_head(structure: Any, head: Head, hessian: OutputHessian | None, theta: Params, weights: Array) -> OperatorTree:
     """Returns the curvature of a last layer; None if the structure needs the Jacobian."""
-    kronecker: Any = structure if by_factors(structure) and not structure.apart(theta) else None
+    kronecker = structure if structure.by_factors and not structure.apart(theta) else None
     if hessian is None:
         return None
     hessian = hessian.by_position()
@@ -178,7 +174,7 @@ def _of_head(
 
 
 def _kronecker(
-    structure: KroneckerFactored,
+    structure: Any,
     curvature: Curvature,
     loss: BatchLoss,
     theta: Params,

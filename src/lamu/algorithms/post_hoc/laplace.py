@@ -53,7 +53,6 @@ from lamu.operators import (
     StructureLike,
 )
 from lamu.operators.interface import is_operator
-from lamu.operators.kronecker import by_factors
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised, LinearisedMarginal, PredictiveRule, Probit
 from lamu.priors import LearnedNormal
@@ -136,6 +135,7 @@ class Laplace(Wrapper):
         """Returns the Gaussian at the mode near a point."""
         _require_suited(self.curvature, objective)
         # The mode, and the weights of the belief.
+        open_scale = isinstance(objective.model.prior, LearnedNormal)
         pretrained = is_pretrained(objective.model, point, data)
         determined = None if pretrained else self._determined_beside(point, objective, data)
         model, point = self.weights.select(objective.model, point, objective, data)
@@ -164,7 +164,7 @@ class Laplace(Wrapper):
             # A changed noise changes the gradient.
             same = mode.params is first.params
             gradient_or_data, residual_fn = (gradient, residual_of) if same else (data, residual_at)
-            return residual_fn(mode, under, gradient_or_data, isinstance(model.prior, LearnedNormal))
+            return residual_fn(mode, under, gradient_or_data, open_scale)
 
         def first_fit() -> tuple[LaplaceFit, State]:
             if not pretrained:
@@ -173,34 +173,37 @@ class Laplace(Wrapper):
 
         weights = tree.dimension(point.mean["network"])
         first, gradient = first_fit()
-        if self.structure is None and by_factors(structure) and not _mostly_layers(first.curvature, weights):
+        if self.structure is None and structure.by_factors and not _mostly_layers(first.curvature, weights):
             structure = LowRankStructure(_RANK)
             first, gradient = first_fit()
-        if open_noise and not isinstance(model.prior, LearnedNormal):  # which is chosen together with the noise
+        if open_noise and not open_scale:  # which is chosen together with the noise
             factor = noise_factor(first, objective)
             first, gradient = first.scale_noise(objective, factor), tree.scale(gradient, factor**-2)
         if gradient is not None:
             log_gradient_norm(first, objective, gradient)
         logging.getLogger("lamu").info("The precision of %s weights is %s.", f"{weights:,}", structure_name(structure))
         # The evidence, or validation rows, choose the prior's scale and the noise, and the mode moves with them.
-        held_out = getattr(data, "held_out", None)
-        rule, around = self._rule_of(objective.model, pretrained), data if pretrained else None
-        tempered = self.rule is None and isinstance(rule, Probit)
-        polished, under, rule = empirical_bayes(first, objective, key, held_out, find, rule, around, tempered=tempered)
+        rule, under = self._rule_of(objective.model, pretrained), objective
+        if open_scale:
+            held_out, around = getattr(data, "held_out", None), data if pretrained else None
+            tempered = self.rule is None and isinstance(rule, Probit)
+            polished, under, rule = empirical_bayes(first, under, key, held_out, find, rule, around, tempered=tempered)
+        else:
+            polished = find(first, under)
         if type(self.curvature) not in _WORDS:
             require_positive(polished.mode, under)
         # The posterior.
         posterior = posterior_at_mode(polished, under, key, pretrained)
-        if determined is None:
-            posterior = with_noise_integrated(posterior, polished, under, objective.model.prior)
         if not pretrained:
+            if determined is None:
+                posterior = with_noise_integrated(posterior, polished, under, objective.model.prior)
             hold = lambda params: polish(look, look(params), under, data, held=True)
             posterior = with_dispersion_integrated(posterior, polished, under, hold, data)
-        if not pretrained and isinstance(self.curvature, AveragedGaussNewton) and can_average(structure, under.model):
-            at_mode = replace(point, belief=Point(polished.mode.params))
-            refined = averaged(structure, polished.mode, at_mode, under, data, jax.random.clone(key))
-            if refined is not polished.mode:
-                posterior = replace(posterior, belief=refined.posterior(under, jax.random.clone(key)).belief)
+            if isinstance(self.curvature, AveragedGaussNewton) and can_average(structure, under.model):
+                at_mode = replace(point, belief=Point(polished.mode.params))
+                refined = averaged(structure, polished.mode, at_mode, under, data, jax.random.clone(key))
+                if refined is not polished.mode:
+                    posterior = replace(posterior, belief=refined.posterior(under, jax.random.clone(key)).belief)
         return posterior if rule is None else posterior.with_rule(rule)
 
     def _determined_beside(self, point: Posterior, objective: Objective, data: Data) -> float | None:

@@ -95,10 +95,7 @@ def empirical_bayes(
     tempered: bool = False,
 ) -> tuple[Polished, Objective, PredictiveRule | None]:
     """Returns the mode under a prior of known scale, the objective with that prior, and the rule."""
-    # If the prior is not a `LearnedNormal`, the objective does not change, and the mode is found once.
-    prior = objective.model.prior
-    if not isinstance(prior, LearnedNormal):
-        return find(mode, objective), objective, rule
+    prior: Any = objective.model.prior  # a `LearnedNormal`
     fixed = around is not None
     by_rows = held_out is not None and (fixed or not objective.model.quadratic)
     temperature = objective.temperature

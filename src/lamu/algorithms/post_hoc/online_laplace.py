@@ -24,7 +24,6 @@ from lamu.likelihoods.dispersion import FixedDispersion
 from lamu.objective import Objective
 from lamu.objective.curvature import Curvature
 from lamu.operators import AnyStructure, Dense, Diagonal, KroneckerFactored, StructureLike
-from lamu.operators.kronecker import by_factors
 from lamu.posterior import Posterior
 from lamu.priors import LayerwiseNormal, LearnedNormal, Normal
 from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, recipe
@@ -322,7 +321,8 @@ def online_laplace(
     scales = ScalePerLayer() if scales is None else scales
     if isinstance(scales, type) or not isinstance(scales, PriorScales):
         raise TypeError(f"scales={scales!r} does not say which weights share one; give for instance ScalePerLayer()")
-    if isinstance(scales, ScalePerWeight) and by_factors(structure):
+    require_structure(structure)
+    if isinstance(scales, ScalePerWeight) and structure is not None and structure.by_factors:
         raise ValueError(
             "Kronecker factors hold one scale of the prior a layer, and scales=ScalePerWeight() asks for one a weight; "
             "give structure=Diagonal, or scales=ScalePerLayer()"
@@ -331,7 +331,6 @@ def online_laplace(
         require(value >= least, f"{name}={value!r} must be at least {least}")
     updates = whole_number("updates", updates)
     require(rate > 0, f"rate={rate!r} must be positive")
-    require_structure(structure)
     return OnlineLaplace(
         mode_finder(optimizer),
         scales,

@@ -34,7 +34,7 @@ from lamu.objective.curvature.reader.linearised import LinearisedNetwork, linear
 from lamu.objective.objective import NetworkParameters, Objective, sum_over_row_chunks
 from lamu.operators import AnyStructure, Diagonal, LowRank
 from lamu.operators.interface import is_operator
-from lamu.operators.kronecker import KroneckerBlocks, KroneckerFactored, by_factors
+from lamu.operators.kronecker import KroneckerBlocks, KroneckerFactored
 from lamu.record import record, static
 from lamu.sizes import require_whole_field
 from lamu.typing import Array, Inputs, OperatorTree, Params, PyTree, RandomKey, Targets
@@ -63,10 +63,10 @@ class GaussNewton(Curvature):
         return "rows"
 
     def evaluate(
-        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: AnyStructure, key: RandomKey | None
+        self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
         # Returns value, gradient and Gauss–Newton matrix.
-        if by_factors(structure):
+        if structure.by_factors:
             at_outputs = AtOutputs(loss, theta, structure, key)
             return at_outputs.evaluation(*at_outputs.pulled(at_outputs.information))
         return Evaluation.of(loss.gradient(theta, key), self.matrix(loss, theta, structure))
@@ -155,7 +155,7 @@ class SampledGaussNewton(Curvature):
         if key is None:
             raise ValueError("SampledGaussNewton() samples labels and needs a key; pass key=jax.random.key(0)")
         of_layers, of_labels = jax.random.split(key)
-        if by_factors(structure):
+        if structure.by_factors:
             at_outputs = AtOutputs(loss, theta, structure, of_layers)
             keys = of_labels[None] if self.samples == 1 else jax.random.split(of_labels, self.samples)
             return at_outputs.evaluation(*at_outputs.pulled(_of_labels(at_outputs.information, keys)))
@@ -363,7 +363,7 @@ class SquaredGradients(Curvature):
     def evaluate(
         self, loss: BatchLoss, theta: Params, belief: Gaussian, structure: Any, key: RandomKey | None
     ) -> Evaluation:
-        if by_factors(structure):
+        if structure.by_factors:
             point = AtOutputs(loss, theta, structure, key)
             return point.evaluation(*point.of_the_gradient())
         if loss.has_prior:
