@@ -42,6 +42,18 @@ def test_arrays_of_others_are_read_as_they_are(kind: str, tmp_path: Path) -> Non
     assert rows.x.dtype == np.float32
 
 
+@pytest.mark.parametrize("tensor", [torch.tensor(X).requires_grad_(), torch.tensor(X).bfloat16()])
+def test_tensors_with_gradients_or_few_bits_are_read(tensor: torch.Tensor) -> None:
+    known = tensor.detach().float().numpy()
+    np.testing.assert_array_equal(Arrays.of((tensor, Y)).x, known)
+    posterior = lamu.regression(tensor[:, 1:], tensor[:, 0])
+    pred = posterior.predict(tensor[:, 1:])
+    np.testing.assert_array_equal(pred.mean, lamu.regression(known[:, 1:], known[:, 0]).predict(known[:, 1:]).mean)
+    np.testing.assert_array_equal(pred.log_prob(tensor[:, 0]), pred.log_prob(known[:, 0]))
+    assert lamu.scores.rmse(pred, tensor[:, :1]) == lamu.scores.rmse(pred, known[:, 0])
+    assert np.isfinite(lamu.composition.stack([posterior], tensor[:, 1:], tensor[:, 0]).weights).all()
+
+
 def test_a_data_loader_is_a_stream() -> None:
     rows = torch.utils.data.TensorDataset(torch.tensor(X), torch.tensor(Y))
     stream = Stream(torch.utils.data.DataLoader(rows, batch_size=8))

@@ -15,7 +15,7 @@ from lamu.algorithms.closed_form.conjugate import conjugate
 from lamu.algorithms.closed_form.linear_regression import linear_posterior
 from lamu.algorithms.optimisers import map_estimate
 from lamu.algorithms.post_hoc.laplace import laplace
-from lamu.data.arrays import warn_of_scale
+from lamu.data.arrays import readable, warn_of_scale
 from lamu.data.stream import by_name, column_names
 from lamu.data.wording import nearest
 from lamu.folds import in_units
@@ -100,7 +100,7 @@ def regression(
         >>> lamu.regression(x, x[:, 0] + random.normal(size=200)).predict(x[:3]).interval(0.9)[0].shape
         (3,)
     """
-    x = _numbers(x)
+    x, y = _numbers(readable(x)), readable(y)
     beside = {name: part for name, part in (("weight", weight), ("offset", offset)) if part is not None}
     model = linear_model(x, y, likelihood, prior, **beside)
     if algorithm is None and _learns_noise(model, y):

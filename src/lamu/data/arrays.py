@@ -31,6 +31,7 @@ __all__ = [
     "UnscaledWeights",
     "array_of",
     "folds_of",
+    "readable",
     "refuse_infinite",
     "refuse_other_order",
     "refuse_unread",
@@ -584,6 +585,14 @@ def refuse_unread(name: str, values: object) -> None:
         raise TypeError(f"{name} is sparse, a {type(values).__name__}; give {name}.toarray()")
 
 
+def readable(values: Any) -> Any:
+    """Returns a tensor of PyTorch as one that NumPy reads: without its gradient, and in 32 bits at least."""
+    if not hasattr(values, "requires_grad"):
+        return values
+    values = values.detach().cpu()
+    return values.float() if values.is_floating_point() and values.element_size() < 4 else values
+
+
 def array_of(name: str, values: object) -> Any:
     """Returns an array of numbers: JAX arrays unchanged, anything else as NumPy, which keeps 64 bits for checks."""
     refuse_unread(name, values)
@@ -596,7 +605,7 @@ def array_of(name: str, values: object) -> Any:
         array: Any = values
     else:
         try:
-            array = np.asarray(values)
+            array = np.asarray(readable(values))
         except ValueError as error:
             raise ValueError(f"{name} has rows of different lengths; pass an array with one shape") from error
     real, odd = (jnp.floating, jnp.integer, jnp.bool_), None

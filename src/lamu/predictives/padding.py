@@ -17,7 +17,7 @@ from jax.core import eval_context
 
 from lamu import memory, tree
 from lamu.compile_once import is_traced
-from lamu.data.arrays import array_of
+from lamu.data.arrays import array_of, readable
 from lamu.predictives.interface import Predictive
 from lamu.row_blocks import block, filled, is_spread, joined_blocks, ladder, padded_blocks
 from lamu.supports import Counts, Support, value_of
@@ -333,7 +333,7 @@ def require_one_per_row(support: Support, shape: tuple[int, ...], y: Targets, qu
     # A target `[N, 1]` of a mean `[N]` would broadcast to `[N, N]`, and a label that is no class picks another one.
     if isinstance(y, Mapping):
         return y
-    y = np.asarray(y)
+    y = np.asarray(readable(y))
     y = array_of("y", y) if y.dtype == object else y
     if y.shape == (*shape, 1):
         y = y[..., 0]

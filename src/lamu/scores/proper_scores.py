@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory
-from lamu.data.arrays import array_of
+from lamu.data.arrays import array_of, readable
 from lamu.predictives import Predictive
 from lamu.supports import value_of
 from lamu.typing import Array, Prediction, Targets
@@ -55,7 +55,7 @@ def target(score: str, pred: Prediction, y: Targets, has_classes: bool | None = 
     if np.ma.is_masked(y):
         count = int(np.ma.count_masked(y))
         raise ValueError(f"{score} needs known targets, and {count} of {y.size} are masked; leave them out")
-    y = np.asarray(y)
+    y = np.asarray(readable(y))
     if y.dtype.kind in "OUS" and any(isinstance(value, str | bytes) for value in y.flat[:1]):
         words = "number the classes as they were for the fit"
         raise TypeError(f"{score} needs numbers, and these targets hold {str(y.flat[0])!r}; {words}")
