@@ -210,6 +210,38 @@ def test_regimes_of_a_series_may_have_means_and_noises_of_their_own():
     assert np.all(np.diff(fit.history["loss"]) <= 1e-9)
 
 
+def test_times_of_a_series_have_the_regression_of_their_regime():
+    """And entries of a row that of their own group: each vector of inputs meets one vector of slopes."""
+    random = np.random.default_rng(3)
+    x, y, group = random.normal(size=(2, 4, 4)), random.normal(size=(2, 4)), random.integers(3, size=(2, 4))
+    y[0, 2] = np.nan
+    b, start, move = random.normal(size=(3, 4)), np.full(3, 1 / 3), random.dirichlet(np.ones(3), 3)
+
+    def program(m, grouped):
+        slope = m.sample("slope", MultivariateNormal(jnp.zeros(4), jnp.eye(4)), plate=3)
+        with m.rows():
+            z = m.data("group") if grouped else m.sample("z", graphs.Markov(4, start, move))
+            m.sample("y", graphs.Normal(m.data("x") @ slope[z], precision=2.0))
+
+    theta = {"slope": jnp.asarray(b)}
+    density = lambda y, x, b: np.nansum(stats.norm(np.sum(x * b, axis=-1), 2.0**-0.5).logpdf(y), axis=-1)
+    groups = lamu.Graph(lambda m: program(m, True))
+    rows = {"x": x, "y": y, "group": group}
+    found = groups.row_bounds(groups.values(theta), groups.read(rows).full())
+    np.testing.assert_allclose(found, density(y, x, b[group]), rtol=1e-9)
+    single = {"x": x.reshape(-1, 4), "y": y.ravel(), "group": group.ravel()}
+    fits = [lamu.fit(groups, data, lamu.algorithms.vmp()).posterior for data in (rows, single)]
+    assert fits[0].evidence == pytest.approx(float(fits[1].evidence), rel=1e-9)
+    series = lamu.Graph(lambda m: program(m, False))
+    found = series.row_bounds(series.values(theta), series.read({"x": x, "y": y}).full())
+    for row in range(2):
+        paths = np.array(list(itertools.product(range(3), repeat=4)))
+        log = np.log(start[paths[:, 0]]) + np.log(move[paths[:, :-1], paths[:, 1:]]).sum(axis=1)
+        assert found[row] == pytest.approx(logsumexp(log + density(y[row], x[row], b[paths])), abs=1e-9)
+    with pytest.raises(ValueError, match=r"@ meets vectors of shape .* put a single vector on the right, as in x @ w"):
+        _ = np.ones((3, 4)) @ graphs.Program().sample("slope", MultivariateNormal(jnp.zeros(4), jnp.eye(4)), plate=2)
+
+
 @pytest.mark.stress
 def test_counts_may_have_a_regression_in_every_class():
     def program(m):

@@ -43,12 +43,12 @@ S = TypeVar("S", bound=Statistics)
 
 @record
 class Times(Expression):
-    r"""The product of a vector, or of a plate of vectors, with an independent vector, \(W z\)."""
+    r"""The product of a vector, or of a plate of vectors, with an independent vector, \(W z\), or with one for each."""
 
     # \[ E[(Wz)_d] = E[w_d]^\top E[z], \qquad E[(Wz)_d^2] = \mathrm{tr}\, E[w_d w_d^\top] E[z z^\top] \]
 
     left: Expression  # W `[..., K]`
-    right: Expression  # z `[K]`
+    right: Expression  # z `[K]`, or `[..., K]` for a vector of each w_d, as of the inputs and the state of every time
 
     def __post_init__(self) -> None:
         both = _on_both(self.left, self.right)
@@ -72,29 +72,43 @@ class Times(Expression):
         self._require_equal(self.left.shape, self.right.shape)
 
     def _require_equal(self, left: tuple[int, ...] | None, right: tuple[int, ...] | None) -> None:
-        """Raises a ValueError for last axes that differ."""
+        """Raises a ValueError for last axes that differ, and for vectors that make no pairs."""
+        names = ", ".join(sorted(self.names))
         if left and right and left[-1] != right[-1]:
-            names = ", ".join(sorted(self.names))
             raise ValueError(
                 f"@ meets {left[-1]} and {right[-1]} numbers, of {names}; give both sides the same last axis"
+            )
+        if left and right and len(right) > 1 and left[:-1] != right[:-1]:
+            raise ValueError(
+                f"@ meets vectors of shape {left} and {right}, of {names}, which make no pairs; put a single vector on "
+                "the right, as in x @ w, or give both sides the same leading axes"
             )
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        # The leading axes of W; an input may be a vector or a matrix.
+        # The leading axes of z, if it has some, or of W; an input may be a vector or a matrix.
+        if self.right.shape and len(self.right.shape) > 1:
+            return self.right.shape[:-1]
         return None if self.left.shape is None else self.left.shape[:-1]
 
     def first(self, environment: Environment) -> Array:
         # Returns E[W] E[z].
         left, right = self.left.first(environment), self.right.first(environment)
         self._require_equal(left.shape, right.shape)
-        return left @ right
+        return left @ right if right.ndim == 1 else jnp.sum(left * right, axis=-1)
 
     def quadratic(self, weight: Array, environment: Environment) -> Array:
         # Returns \(\mathrm{tr}\,(\sum_d c_d E[w_d w_d^\top])\, E[z z^\top]\), or its known form.
         weight = _reduced(weight, jnp.shape(self.first(environment)))
-        if isinstance(self.right, KnownValue | Input):
-            return self._of_known(self.left, self.right.first(environment), weight, environment)
+        known = next((side for side in (self.right, self.left) if isinstance(side, KnownValue | Input)), None)
+        pairs = jnp.ndim(self.right.first(environment)) > 1
+        if known is not None and (pairs or known is self.right):
+            x, of = known.first(environment), self.left if known is self.right else self.right
+            outer = of.of_kind(Vectors, environment).outer
+            return jnp.sum(weight * jnp.sum((outer @ x[..., None])[..., 0] * x, axis=-1))
+        if pairs:
+            outer = self.left.of_kind(Vectors, environment).outer * self.right.of_kind(Vectors, environment).outer
+            return jnp.sum(weight * jnp.sum(outer, axis=(-2, -1)))
         if isinstance(self.left, KnownValue | Input):
             W = self.left.first(environment)
             weighted = jnp.tensordot(weight, W[..., :, None] * W[..., None, :], jnp.ndim(weight))
@@ -102,11 +116,6 @@ class Times(Expression):
             outer = self.left.of_kind(Vectors, environment).outer
             weighted = jnp.tensordot(weight, outer, jnp.ndim(weight))
         return jnp.sum(weighted * self.right.of_kind(Vectors, environment).outer)
-
-    @staticmethod
-    def _of_known(of: Expression, x: Array, weight: Array, environment: Environment) -> Array:
-        outer = of.of_kind(Vectors, environment).outer
-        return jnp.sum(weight * ((outer @ x) @ x))
 
 
 @record
