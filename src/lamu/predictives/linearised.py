@@ -215,7 +215,7 @@ class _TangentsGivenDispersions(OfTangents):
         every = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])
         log_weights = every(log_weights + self.log_weights.astype(f.dtype)[:, None])
         likelihood = jax.tree.map(lambda leaf: leaf[0], self.of.model.likelihood)
-        return MixturePredictive(likelihood, jax.tree.map(every, dispersion), every(f), log_weights)
+        return MixturePredictive(likelihood, jax.tree.map(every, dispersion), every(f), log_weights, by_row=True)
 
     def room(self, x: PyTree, offset: PyTree, rows: int) -> int:
         of_one = jax.tree.map(lambda leaf: leaf[0], self.of)
@@ -263,7 +263,7 @@ def _averaged(
         noise = likelihood.variance(dispersion, mean)
         return GaussianPredictive(centre.reshape(noise.shape), total, noise)
     f, log_weights = _points(likelihood, key, samples, mean, spread)
-    return MixturePredictive(likelihood, _repeated(dispersion, len(f)), f, log_weights, drawn=width > 1)
+    return MixturePredictive(likelihood, _repeated(dispersion, len(f)), f, log_weights, width > 1, by_row=True)
 
 
 def _points(

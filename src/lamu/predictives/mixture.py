@@ -156,6 +156,7 @@ class MixturePredictive(AveragedPredictive):
         log_weights: log w, `[S]`, normalised.
         drawn: whether the components are independent draws of equal weight, with a Monte Carlo error; nodes and points
             are not.
+        by_row: whether the components are of each row alone, as quadrature nodes are; draws of θ are common to all.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -171,6 +172,7 @@ class MixturePredictive(AveragedPredictive):
     f: Array
     log_weights: Array
     drawn: bool = static(default=False)
+    by_row: bool = static(default=False)
 
     @classmethod
     def equal(cls, likelihood: Likelihood, dispersion: Params, f: Array, drawn: bool = False) -> MixturePredictive:
@@ -250,14 +252,19 @@ class MixturePredictive(AveragedPredictive):
         return (others - jnp.asarray(lost, others.dtype),)
 
     def sample(self, key: RandomKey, n: int, first: Number = 0) -> Array:
-        """Returns n draws: a component, the same for all rows, then targets from it."""
+        """Returns n draws: a component, the same for all rows unless it is `by_row`, then targets from it."""
         component_key, target_key = jax.random.split(key)
         components = jax.random.categorical(component_key, self.log_weights, shape=(n,))
 
-        def draw(key: RandomKey, s: Array) -> Array:
+        def of_row(key: RandomKey, f: Array, s: Array) -> Array:
+            if self.by_row:
+                component_key, key = jax.random.split(key)
+                s = jax.random.categorical(component_key, self.log_weights)
             dispersion = jax.tree.map(lambda leaf: leaf[s], self.dispersion)
-            of_row = lambda key, f: self.likelihood.sample(key, dispersion, f[None])[0]
-            return jax.vmap(of_row)(row_keys(key, self.f.shape[1], first), self.f[s])
+            return self.likelihood.sample(key, dispersion, f[s][None])[0]
+
+        def draw(key: RandomKey, s: Array) -> Array:
+            return jax.vmap(of_row, (0, 1, None))(row_keys(key, self.f.shape[1], first), self.f, s)
 
         return draw_in_chunks(draw, jax.random.split(target_key, n), components)
 
