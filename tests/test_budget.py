@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (104_018, 74_000),
+    "lines": (104_025, 74_000),
     "files": (356, 330),
-    "lines of code": (51_578, 36_000),
-    "lines of code, core": (34_426, 25_000),
+    "lines of code": (51_583, 36_000),
+    "lines of code, core": (34_431, 25_000),
     "lines of code, graphs": (8_262, 6_000),
     "lines of code, tables": (8_890, 5_000),
     "lines of code, outside of the library": (0, 0),
