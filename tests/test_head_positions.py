@@ -13,13 +13,12 @@ import pytest
 import lamu
 from lamu.algorithms import last_layer
 from lamu.algorithms.post_hoc import ggn_blocks
-from lamu.algorithms.post_hoc.ggn_blocks import batch_curvature
+from lamu.algorithms.post_hoc.ggn_blocks import batch_curvature, features
 from lamu.data import Batch
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, PerPosition
 from lamu.networks import Trained, UNet
 from lamu.objective import Objective
 from lamu.objective.curvature import GaussNewton, SampledGaussNewton
-from lamu.objective.curvature.head import features
 from lamu.operators import Dense, DenseBlocks, Diagonal, KroneckerFactored, OutputEigen
 from lamu.predictives import AtPositions, LaplaceBridge, Linearised, LinearisedMarginal, Probit
 from lamu.predictives import tangent as tangents

@@ -12,11 +12,21 @@ from lamu import tree
 from lamu.families.exponential import ExpectationParameters, NaturalParameters
 from lamu.families.gaussian import Gaussian
 from lamu.families.interface import Family, attribute_of, independent_draws
+from lamu.families.points import Ensemble
 from lamu.families.probabilities import Categorical
 from lamu.record import record
 from lamu.typing import Array, Number, Params, PyTree, RandomKey, Statistics
 
-__all__ = ["ExpectationMixture", "Mixture", "NaturalMixture", "PartialBelief", "Parts", "Product", "factor_of"]
+__all__ = [
+    "ExpectationMixture",
+    "Mixture",
+    "NaturalMixture",
+    "PartialBelief",
+    "Parts",
+    "Product",
+    "factor_of",
+    "is_certain",
+]
 
 
 @record
@@ -411,3 +421,10 @@ class ExpectationMixture:
         logits = Categorical.from_expectation(self.weights, ()).logits
         unweigh = lambda pi, mu: jax.tree.map(lambda leaf: leaf / pi, mu).family()
         return Mixture(logits, jax.vmap(unweigh)(jax.nn.softmax(logits), self.components))
+
+
+def is_certain(belief: Any) -> bool:
+    """Whether the representation of the belief is not random."""
+    if isinstance(belief, Product):
+        return all(is_certain(factor) for factor in belief.factors.values())
+    return is_certain(belief.stacked) if isinstance(belief, Ensemble) else belief.kind == "degenerate"

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from lamu.networks.embedded import Embedded, OneHot, Tokens
     from lamu.networks.equinox import Equinox
     from lamu.networks.flax import NNX, Linen
-    from lamu.networks.interface import Network, Normaliser
+    from lamu.networks.interface import Evaluated, Network, Normaliser
     from lamu.networks.kernel_features import KernelFeatures
     from lamu.networks.low_rank_adapter import LowRankAdapter, read_safetensors, write_safetensors
     from lamu.networks.multilayer import MLP, Linear
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lamu.networks.tabular import Columns, EncodedColumns, TableNetwork
     from lamu.networks.torch import Torch
     from lamu.networks.transformer import Transformer
-    from lamu.networks.wrapper import Augmented, Evaluated, InputNoise, Standardised, Trained
+    from lamu.networks.wrapper import Augmented, InputNoise, Standardised, Trained
 else:
     __getattr__, __dir__ = lazy_names(__name__, __file__)
 

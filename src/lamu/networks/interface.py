@@ -18,6 +18,7 @@ from lamu.record import given, record
 from lamu.typing import Array, DTypeLike, Params, PyTree, RandomKey, State
 
 __all__ = [
+    "Evaluated",
     "Network",
     "NetworkWrapper",
     "Normaliser",
@@ -302,6 +303,44 @@ class NetworkWrapper(Network):
     def partition_specs(self, x: Array, outputs: int) -> Mapping[str, PartitionSpec]:
         method = getattr(self.base, "partition_specs", None)
         return {} if method is None else method(self.inputs(x), outputs)
+
+
+@record
+class Evaluated(NetworkWrapper):
+    r"""The network \(x \mapsto f(\theta, x)\) in evaluation mode, with fixed batch statistics and independent rows.
+
+    Its weights are still learned, under the given statistics, and each row has its own gradient, as `vogn`, `ogn`,
+    `slang` and empirical Fisher matrices need of a network with batch normalisation. Dropout is never active.
+
+    Attributes:
+        base: the network.
+        state: its state, for instance `fit.posterior.network_state` of an earlier run.
+
+    Examples:
+        >>> import lamu
+        >>> x, y = lamu.data.load("iris")
+        >>> base = lamu.networks.MLP((8,), normalise=lamu.networks.BatchNorm())
+        >>> model = lamu.Model(base, lamu.likelihoods.Categorical(3))
+        >>> first = lamu.fit(model, (x, y), lamu.algorithms.adam(1e-2), epochs=20).posterior
+        >>> held = lamu.networks.Evaluated(base, first.network_state)
+        >>> model = lamu.Model(held, lamu.likelihoods.Categorical(3)).starting_at(first.mean)
+        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.vogn(), epochs=40).posterior
+        >>> lamu.scores.accuracy(posterior.predict(x), y) > 0.9
+        True
+    """
+
+    state: State
+    # False: rows are independent.
+    masked = False
+
+    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
+        return self.base.init(key, x, outputs)[0], {}
+
+    def apply(
+        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
+    ) -> tuple[Array, State]:
+        """Returns the base's outputs, always in evaluation mode."""
+        return outputs(self.base, params, self.state, x, None, False, None)[0], {}
 
 
 @record

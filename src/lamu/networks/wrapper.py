@@ -12,11 +12,11 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import tree
-from lamu.networks.interface import Network, NetworkWrapper, outputs
+from lamu.networks.interface import Network, NetworkWrapper
 from lamu.record import given, record, static
 from lamu.typing import Array, Number, Params, RandomKey, Rows, State
 
-__all__ = ["Augmented", "Evaluated", "InputNoise", "NetworkWrapper", "Standardised", "Trained"]
+__all__ = ["Augmented", "InputNoise", "NetworkWrapper", "Standardised", "Trained"]
 
 
 # The Bayesian interpretation is a likelihood of the unchanged row that averages over changes. The loss, an average of
@@ -182,44 +182,6 @@ class Standardised(NetworkWrapper):
             if part is not None:
                 f = combine(f, jax.lax.stop_gradient(jnp.asarray(part, f.dtype))[None])
         return f, state
-
-
-@record
-class Evaluated(NetworkWrapper):
-    r"""The network \(x \mapsto f(\theta, x)\) in evaluation mode, with fixed batch statistics and independent rows.
-
-    Its weights are still learned, under the given statistics, and each row has its own gradient, as `vogn`, `ogn`,
-    `slang` and empirical Fisher matrices need of a network with batch normalisation. Dropout is never active.
-
-    Attributes:
-        base: the network.
-        state: its state, for instance `fit.posterior.network_state` of an earlier run.
-
-    Examples:
-        >>> import lamu
-        >>> x, y = lamu.data.load("iris")
-        >>> base = lamu.networks.MLP((8,), normalise=lamu.networks.BatchNorm())
-        >>> model = lamu.Model(base, lamu.likelihoods.Categorical(3))
-        >>> first = lamu.fit(model, (x, y), lamu.algorithms.adam(1e-2), epochs=20).posterior
-        >>> held = lamu.networks.Evaluated(base, first.network_state)
-        >>> model = lamu.Model(held, lamu.likelihoods.Categorical(3)).starting_at(first.mean)
-        >>> posterior = lamu.fit(model, (x, y), lamu.algorithms.vogn(), epochs=40).posterior
-        >>> lamu.scores.accuracy(posterior.predict(x), y) > 0.9
-        True
-    """
-
-    state: State
-    # False: rows are independent.
-    masked = False
-
-    def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
-        return self.base.init(key, x, outputs)[0], {}
-
-    def apply(
-        self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
-    ) -> tuple[Array, State]:
-        """Returns the base's outputs, always in evaluation mode."""
-        return outputs(self.base, params, self.state, x, None, False, None)[0], {}
 
 
 @record

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 from lamu import memory
 from lamu.compile_once import compiled_lightly, once_a_shape
 from lamu.data.batch import with_offset
-from lamu.families import Draws, Ensemble, Product
+from lamu.families import Draws, Ensemble
 from lamu.families.interface import finite_draws
+from lamu.families.products import is_certain
 from lamu.predictives.interface import Prepared
 from lamu.predictives.lazy import PredictiveRule, in_memory_chunks, room_for
 from lamu.predictives.mixture import MixturePredictive
@@ -24,7 +25,7 @@ from lamu.supports import Support
 from lamu.target import Target
 from lamu.typing import Array, Belief, Params, PyTree, RandomKey, Rows, State
 
-__all__ = ["DrawnOutputs", "OwnStatistics", "Sampled", "is_certain", "settled_state"]
+__all__ = ["DrawnOutputs", "OwnStatistics", "Sampled", "settled_state"]
 
 
 @record
@@ -77,13 +78,6 @@ class Sampled(PredictiveRule):
         draws = _draws(belief, key, samples)
         random = not is_certain(belief)
         return DrawnOutputs(model, (network_state, draws), draws["likelihood"], _outputs, random)
-
-
-def is_certain(belief: Belief) -> bool:
-    """Whether the representation of the belief is not random."""
-    if isinstance(belief, Product):
-        return all(is_certain(factor) for factor in belief.factors.values())
-    return is_certain(belief.stacked) if isinstance(belief, Ensemble) else belief.kind == "degenerate"
 
 
 def require_room(belief: Belief, key: RandomKey, samples: int) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from lamu.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
-    from lamu.priors.belief import Belief, gaussian_belief, independent_normal
+    from lamu.priors.belief import Belief
     from lamu.priors.correlated import CorrelatedNormal, FilterGroups, MatrixNormal
     from lamu.priors.hierarchy import (
         ARD,
@@ -31,7 +31,14 @@ if TYPE_CHECKING:
         SpikeAndSlab,
         StudentT,
     )
-    from lamu.priors.interface import ByPath, ConditionalPrior, IndependentLeaves, Prior
+    from lamu.priors.interface import (
+        ByPath,
+        ConditionalPrior,
+        IndependentLeaves,
+        Prior,
+        gaussian_belief,
+        independent_normal,
+    )
     from lamu.priors.jeffreys import Jeffreys
     from lamu.priors.normal import Gates, LayerwiseNormal, LearnedNormal, Normal
 else:

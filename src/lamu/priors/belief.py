@@ -9,12 +9,12 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.families import ExponentialFamily, Family, Gaussian, Product
-from lamu.operators import Dense, Diagonal, Scalar
-from lamu.priors.interface import Prior, independent_parts, same_leaves
+from lamu.operators import Dense
+from lamu.priors.interface import Prior, independent_parts
 from lamu.record import record
 from lamu.typing import Array, Number, Params, PyTree, RandomKey
 
-__all__ = ["Belief", "gaussian_belief", "in_structure", "independent_normal", "tempered"]
+__all__ = ["Belief", "in_structure", "tempered"]
 
 
 @record
@@ -130,43 +130,6 @@ class Belief(Prior):
             return self.belief, self.peak
         dtype = jnp.result_type(*leaves)
         return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), (self.belief, self.peak))
-
-
-def gaussian_belief(prior: Prior, params: Params) -> Gaussian | None:
-    """Returns a prior as a Gaussian with an operator as precision, or None where a leaf is not Gaussian.
-
-    Args:
-        prior: any prior.
-        params: parameters of the right structure.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.priors import Normal, gaussian_belief
-        >>> gaussian_belief(Normal(0.5), {"w": jnp.zeros(2)}).precision.values["w"].tolist()
-        [4.0, 4.0]
-    """
-    gaussian = prior.gaussian(params)
-    return gaussian if gaussian is not None and same_leaves(gaussian.mean, params) else None
-
-
-def independent_normal(prior: Prior, params: Params) -> tuple[Params, Params] | None:
-    """Returns mean and precision of every weight; None where weights are correlated, or a leaf is not Gaussian.
-
-    Args:
-        prior: any prior.
-        params: parameters of the right structure.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from lamu.priors import Normal
-        >>> from lamu.priors.belief import independent_normal
-        >>> independent_normal(Normal(0.5), {"w": jnp.zeros(2)})[1]["w"].tolist()
-        [4.0, 4.0]
-    """
-    gaussian = gaussian_belief(prior, params)
-    if gaussian is None or not isinstance(gaussian.precision, Diagonal | Scalar):
-        return None
-    return gaussian.mean, gaussian.precision.diagonal(gaussian.mean)
 
 
 def in_structure(structure: Any, prior: Gaussian) -> Any:

@@ -24,6 +24,8 @@ __all__ = [
     "IndependentLeaves",
     "Prior",
     "by_patterns",
+    "gaussian_belief",
+    "independent_normal",
     "independent_parts",
     "keep_patterns",
     "merged_parts",
@@ -366,3 +368,40 @@ class ByPath(Prior):
         chosen = tree.by_pattern({pattern: i for i, pattern in enumerate(self.patterns)}, params)
         own: Callable[[int], Params] = lambda i: jax.tree.map(lambda leaf, k: leaf if k == i else None, params, chosen)
         return [(prior, own(i)) for i, prior in enumerate(self.priors)]
+
+
+def gaussian_belief(prior: Prior, params: Params) -> Gaussian | None:
+    """Returns a prior as a Gaussian with an operator as precision, or None where a leaf is not Gaussian.
+
+    Args:
+        prior: any prior.
+        params: parameters of the right structure.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.priors import Normal, gaussian_belief
+        >>> gaussian_belief(Normal(0.5), {"w": jnp.zeros(2)}).precision.values["w"].tolist()
+        [4.0, 4.0]
+    """
+    gaussian = prior.gaussian(params)
+    return gaussian if gaussian is not None and same_leaves(gaussian.mean, params) else None
+
+
+def independent_normal(prior: Prior, params: Params) -> tuple[Params, Params] | None:
+    """Returns mean and precision of every weight; None where weights are correlated, or a leaf is not Gaussian.
+
+    Args:
+        prior: any prior.
+        params: parameters of the right structure.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from lamu.priors import Normal
+        >>> from lamu.priors import independent_normal
+        >>> independent_normal(Normal(0.5), {"w": jnp.zeros(2)})[1]["w"].tolist()
+        [4.0, 4.0]
+    """
+    gaussian = gaussian_belief(prior, params)
+    if gaussian is None or not isinstance(gaussian.precision, Diagonal | Scalar):
+        return None
+    return gaussian.mean, gaussian.precision.diagonal(gaussian.mean)

@@ -22,13 +22,13 @@ from lamu.data.batch import Batch
 from lamu.data.stream import Stream
 from lamu.data.wording import getattr_or_substitute
 from lamu.families import Draws, Ensemble, Point, Product
-from lamu.families.products import factor_of
+from lamu.families.products import factor_of, is_certain
 from lamu.likelihoods import HeteroscedasticGaussian, Scaled
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
-from lamu.predictives.sampled import OwnStatistics, is_certain
+from lamu.predictives.sampled import OwnStatistics
 from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm, runnable
 from lamu.record import restored

@@ -14,11 +14,11 @@ from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch, with_offset
 from lamu.data.stream import Stream
 from lamu.families import Ensemble, Point, Product
+from lamu.families.products import is_certain
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
-from lamu.predictives.sampled import is_certain
 from lamu.running.conclusion import Fit
 from lamu.running.constant import constant_of
 from lamu.running.validation import row_losses
@@ -172,7 +172,7 @@ def _learns_noise(belief: Belief) -> bool:
 
 
 def _shapes(belief: Belief) -> Params:
-    return jax.eval_shape(lambda belief: belief.draws(jax.random.key(0), 1), belief)
+    return jax.eval_shape(lambda belief: belief.sample(jax.random.key(0)), belief)
 
 
 def _is_of_counts(model: Model) -> bool:

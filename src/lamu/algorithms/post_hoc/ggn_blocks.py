@@ -19,7 +19,7 @@ from lamu.networks import Evaluated
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import Curvature, GaussNewton
 from lamu.objective.curvature.gauss_newton import OverData
-from lamu.objective.curvature.head import Head, features, from_features
+from lamu.objective.curvature.head import Head, features_of, from_features
 from lamu.objective.curvature.interface import OutputHessian, without_padding
 from lamu.objective.curvature.reader.factors import FactorSums, factor_sums, is_sums
 from lamu.objective.curvature.reader.layers import layers
@@ -124,6 +124,14 @@ def batch_curvature(
         return curvature.matrix(loss, theta, structure).scale(count), f, pull
     belief = Gaussian(theta, Scalar(1.0))  # which these curvatures do not use
     return curvature.evaluate(loss, theta, belief, structure, key).curvature.scale(count), f, pull
+
+
+def features(function: Callable[..., Array], params: Params, rows: Inputs, positions: int = 1) -> Head | None:
+    """Returns outputs and features of a network whose free parameters are its last layer; None for others."""
+    ranks = sorted(jnp.ndim(leaf) for leaf in jax.tree.leaves(params))
+    if not ranks or ranks[:-1] not in ([], [1]) or ranks[-1] < 2 or (positions == 1 and ranks[-1] > 2):
+        return None
+    return features_of(linearise(function, params, rows), params, positions)
 
 
 @once_a_shape

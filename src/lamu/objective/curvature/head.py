@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
@@ -24,12 +23,12 @@ from lamu.objective.curvature.interface import OutputHessian
 from lamu.objective.curvature.reader.factors import views
 from lamu.objective.curvature.reader.flat_jaxpr import MOVES, Step
 from lamu.objective.curvature.reader.layers import Layer, layers, moved, places, sole_users
-from lamu.objective.curvature.reader.linearised import LinearisedNetwork, linearise
+from lamu.objective.curvature.reader.linearised import LinearisedNetwork
 from lamu.operators import AnyStructure, Dense, DenseBlocks, Diagonal, OutputBlocks
 from lamu.operators.layer_order import layer_matrix, permutation
-from lamu.typing import Array, Inputs, Params, PyTree
+from lamu.typing import Array, Params, PyTree
 
-__all__ = ["Head", "features", "features_of", "from_features"]
+__all__ = ["Head", "features_of", "from_features"]
 
 _PRECISE = jax.lax.Precision.HIGHEST
 _KEEPS_ORDER = ("reshape", "squeeze", "expand_dims", "convert_element_type", "copy", "copy_p", "slice", "name")
@@ -44,14 +43,6 @@ class Head:
     outputs_first: bool  # whether the kernel's coordinates run over the outputs first
     reordered: bool  # whether the layer's weights are stored in another order than `[in, out]`, the bias first
     positions: int = 1  # the number of positions of a row at which the layer is applied
-
-
-def features(function: Callable[..., Array], params: Params, rows: Inputs, positions: int = 1) -> Head | None:
-    """Returns outputs and features of a network whose free parameters are its last layer; None for others."""
-    ranks = sorted(jnp.ndim(leaf) for leaf in jax.tree.leaves(params))
-    if not ranks or ranks[:-1] not in ([], [1]) or ranks[-1] < 2 or (positions == 1 and ranks[-1] > 2):
-        return None
-    return features_of(linearise(function, params, rows), params, positions)
 
 
 def features_of(read: LinearisedNetwork, params: Params, positions: int = 1) -> Head | None:
