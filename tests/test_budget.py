@@ -20,7 +20,7 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (104_025, 74_000),
+    "lines": (104_045, 74_000),
     "files": (356, 330),
     "lines of code": (51_583, 36_000),
     "lines of code, core": (34_431, 25_000),
