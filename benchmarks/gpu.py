@@ -32,8 +32,8 @@ import numpy as np
 import optax
 
 import lamu
+from lamu.base.dtype_policy import all_digits
 from lamu.data import Batch
-from lamu.dtype_policy import all_digits
 from lamu.networks import MLP, Linear, MixedPrecision, ResNet
 from lamu.objective import Objective
 

@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 
 import lamu
-from lamu import drafts
+from lamu.base import drafts
 from lamu.cli.output_dir import draft
 from lamu.data import table
 from lamu.data.stream import read as read_rows

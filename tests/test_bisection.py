@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.bisection import bisect, bisect_closely, search
+from lamu.base.bisection import bisect, bisect_closely, search
 from lamu.graphs.statistics import shape_of_gamma
 
 

@@ -12,8 +12,8 @@ import pytest
 
 import lamu
 from lamu import calibration, graphs, memory, predictives
+from lamu.base.compile_once import row_keys
 from lamu.cli import images
-from lamu.compile_once import row_keys
 from lamu.data.imputation import Completions
 from lamu.families import Beta
 from lamu.graphs import queries

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lamu.bisection import last_within
-from lamu.choose import (
+from lamu.base.bisection import last_within
+from lamu.base.choose import (
     Choice,
     all_of,
     bounded,

@@ -13,12 +13,12 @@ import pytest
 from PIL import Image
 
 import lamu as library
-from lamu import drafts as exchanging
 from lamu import validation_choice
+from lamu.base import drafts as exchanging
+from lamu.base.drafts import exchange
 from lamu.cli.learning import likelihood_for
 from lamu.cli.output_dir import CONTENT, draft
 from lamu.data import Encoding, load
-from lamu.drafts import exchange
 from lamu.posterior import load as posterior_of
 from tests.command_line import CHOOSING, QUICK, TASKS, assert_refused, csv_of, fit_each_task
 

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lamu import compile_once
-from lamu.compile_once import CompiledOnce, compiled_once
+from lamu.base import compile_once
+from lamu.base.compile_once import CompiledOnce, compiled_once
 
 
 @compiled_once(static_argnums=1)

@@ -12,14 +12,14 @@ import time
 
 import pytest
 
+from lamu.base.compiled_programs import ProgramFolder, forget_oldest, programs_folder
 from lamu.cli import training
-from lamu.compiled_programs import ProgramFolder, forget_oldest, programs_folder
 
 # Writes programs whose keys are the checksums of what they hold, without end.
 WRITER = """
 import hashlib, os, sys
 from pathlib import Path
-from lamu.compiled_programs import ProgramFolder
+from lamu.base.compiled_programs import ProgramFolder
 folder = ProgramFolder(Path(sys.argv[1]), int(sys.argv[2]))
 print(flush=True)
 while True:
@@ -35,7 +35,7 @@ exec(sys.argv[1])
 from jax import monitoring
 hits = []
 monitoring.register_event_listener(lambda event, **_: hits.append(event) if event.endswith("cache_hits") else None)
-import lamu.compile_once
+import lamu.base.compile_once
 value = jax.jit(lambda x: x * x + 41.0)(3.0)
 settings = [jax.config.jax_compilation_cache_dir, jax.config.jax_persistent_cache_min_compile_time_secs]
 print(json.dumps([float(value), len(hits), *settings]))
@@ -141,7 +141,7 @@ def test_a_user_who_has_decided_is_left_alone(tmp_path):
     assert not (tmp_path / "lamus").exists()
     assert use(JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="2", **lamus)[3] == 2.0
     # One who decides later, before anything was compiled, has the last word.
-    later = f"import lamu.compile_once; jax.config.update('jax_compilation_cache_dir', {mine!r})"
+    later = f"import lamu.base.compile_once; jax.config.update('jax_compilation_cache_dir', {mine!r})"
     assert use(later, **lamus)[2] == mine
     assert os.listdir(mine)
 

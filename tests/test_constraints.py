@@ -9,9 +9,9 @@ import optax
 import pytest
 
 import lamu
+from lamu.base.dtype_policy import lenient
 from lamu.constraints import Constraints, TransformedBelief
 from lamu.density import nothing, total
-from lamu.dtype_policy import lenient
 from lamu.families import Draws, Gaussian
 from lamu.objective.curvature import Hessian
 from lamu.operators import Scalar

@@ -14,6 +14,7 @@ import pytest
 
 import lamu
 from lamu import graphs
+from lamu.base.sizes import whole
 from lamu.data import Batch
 from lamu.families import Gamma, Point
 from lamu.objective import Objective
@@ -21,7 +22,6 @@ from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.protocol import Algorithm, Choices, Info, Traits
 from lamu.running import compiled_steps, schedule
-from lamu.sizes import whole
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(10, 2))

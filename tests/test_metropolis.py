@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import lamu
+from lamu.base.dtype_policy import lenient
 from lamu.data import Batch
 from lamu.density import nothing
-from lamu.dtype_policy import lenient
 from lamu.families import Draws
 from lamu.mcmc import DelayedAcceptance, Diagnosis, SequentialTest, UnreliableChains, diagnose, inference_data
 from lamu.mcmc.chains import LogTarget, TransitionInfo, posterior_from_draws

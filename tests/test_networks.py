@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import lamu
+from lamu.base.dtype_policy import lenient
 from lamu.data import Batch
-from lamu.dtype_policy import lenient
 from lamu.networks import (
     MLP,
     BatchNorm,

@@ -13,8 +13,9 @@ import pytest
 from scipy import special, stats
 
 import lamu
-from lamu import fast_random, tree
-from lamu.fast_random import bits, normal
+from lamu import tree
+from lamu.base import fast_random
+from lamu.base.fast_random import bits, normal
 
 SIZE = 2**20
 SIX = 6.0

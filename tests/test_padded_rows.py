@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import lamu
-from lamu import row_blocks
+from lamu.base import row_blocks
 from lamu.families import Gaussian, Point, Product
 from lamu.graphs import reading
 from lamu.operators import Diagonal

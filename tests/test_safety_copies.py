@@ -206,7 +206,7 @@ def test_a_result_that_cannot_be_replaced_is_not_lost(tmp_path: Path, monkeypatc
     out = tmp_path / "run"
     out.mkdir()
     (out / "config.json").write_text(json.dumps({"format": 2, "algorithm": "adam", "target": "y"}))
-    monkeypatch.setattr("lamu.drafts.exchange", raising("full"))
+    monkeypatch.setattr("lamu.base.drafts.exchange", raising("full"))
 
     def replace() -> None:
         with draft(out, force=True) as folder:

@@ -12,7 +12,7 @@ import pytest
 import lamu
 from lamu.algorithms.post_hoc import laplace_fit
 from lamu.algorithms.post_hoc.ggn_blocks import evaluated
-from lamu.compile_once import once_a_shape
+from lamu.base.compile_once import once_a_shape
 from lamu.data import Arrays
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from lamu import graphs, latent, likelihoods, networks
+from lamu.base.sizes import sized, whole_number
 from lamu.graphs import models as graph_models
 from lamu.latent import models as latent_models
-from lamu.sizes import sized, whole_number
 from tests.for_each import for_each
 
 # What is no size of a user's choice: columns as they were learned, and what has a rule of its own.

@@ -34,7 +34,7 @@ def test_an_old_name_works_and_says_the_new_one(tmp_path: Path, monkeypatch: pyt
     (package / "parts.py").write_text("def new():\n    return 3\n")
     (package / "__init__.py").write_text(
         "from typing import TYPE_CHECKING\n"
-        "from lamu.lazy_imports import lazy_names\n"
+        "from lamu.base.lazy_imports import lazy_names\n"
         "if TYPE_CHECKING:\n    from renaming.parts import new\n"
         "__all__ = ['new']\n"
         "__getattr__, __dir__ = lazy_names(__name__, __file__, renamed={'old': 'new'})\n"

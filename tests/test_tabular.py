@@ -13,9 +13,9 @@ import pytest
 from scipy import stats
 
 import lamu
+from lamu.base.dtype_policy import lenient
 from lamu.cli.training import compile_time
 from lamu.composition import stacking_weights
-from lamu.dtype_policy import lenient
 from lamu.families import Ensemble, Point
 from lamu.likelihoods import Categorical, HeteroscedasticGaussian
 from lamu.likelihoods.table import LIKELIHOODS

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lamu.lazy_imports import lazy_names
+from lamu.base.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from lamu import (

@@ -21,12 +21,12 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import entr, ndtr
 
+from lamu.base.row_blocks import ladder
 from lamu.families import Draws, Ensemble
 from lamu.families.products import is_certain
 from lamu.model import Model
 from lamu.posterior import Posterior
 from lamu.predictives import Pooling, Sampled
-from lamu.row_blocks import ladder
 from lamu.typing import Array, Inputs, Numeric, Prediction, RandomKey
 
 __all__ = [

@@ -19,6 +19,7 @@ import numpy as np
 
 from lamu import memory, store, tree
 from lamu.algorithms.ensembles.deep_ensemble import pooled
+from lamu.base.sizes import whole_number
 from lamu.data.arrays import Arrays, array_of
 from lamu.data.batch import Batch
 from lamu.families import Gaussian, Point, Product
@@ -32,7 +33,6 @@ from lamu.protocol import Algorithm
 from lamu.record import declared, decode, encode, record
 from lamu.running.validation import training_rows
 from lamu.scores.proper_scores import row_counts
-from lamu.sizes import whole_number
 from lamu.typing import Array, Data, Inputs, Params, RandomKey, State, Targets
 
 __all__ = ["Composition", "average", "bootstrap", "load_composition", "sandwich", "stack"]

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
+from lamu.base.dtype_policy import lenient
 from lamu.constraints import Constraints
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
-from lamu.dtype_policy import lenient
 from lamu.priors import Prior
 from lamu.record import record, static
 from lamu.target import ConstrainedTarget

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
 from lamu import tree
+from lamu.base.sizes import require
 from lamu.families import Gaussian
 from lamu.operators import Dense, Operator
 from lamu.record import record, static
-from lamu.sizes import require
 from lamu.typing import Array, Params
 
 __all__ = ["Divergence", "InclusiveKL", "Renyi", "ReverseKL", "renyi_divergence"]

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.choose import Ask, all_of, choose, simplex
+from lamu.base.choose import Ask, all_of, choose, simplex
 from lamu.data.batch import Batch, with_offset
 from lamu.folds import folds_of
 from lamu.loop import fit

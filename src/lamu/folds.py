@@ -21,8 +21,8 @@ import numpy as np
 from lamu import memory, tree
 from lamu.algorithms.ensembles.deep_ensemble import pooled
 from lamu.algorithms.optimisers import adam
-from lamu.choose import all_of, choose
-from lamu.compile_once import compiled_once
+from lamu.base.choose import all_of, choose
+from lamu.base.compile_once import compiled_once
 from lamu.convergence import Underfit, WorseThanMean
 from lamu.data.arrays import Arrays, folds_of
 from lamu.likelihoods import Likelihood

@@ -12,12 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory
+from lamu.base.compile_once import require_untraced
+from lamu.base.dtype_policy import all_digits
+from lamu.base.sizes import whole
 from lamu.batch_statistics import BatchStatistics, require_choice
-from lamu.compile_once import require_untraced
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.data.stream import Stream
-from lamu.dtype_policy import all_digits
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.posterior import Posterior
@@ -52,7 +53,6 @@ from lamu.running.validation import (
     training_rows,
     validation_nll,
 )
-from lamu.sizes import whole
 from lamu.supports import value_of
 from lamu.target import Target, require_target
 from lamu.typing import Data, Number, State

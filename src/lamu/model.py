@@ -18,12 +18,13 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import memory, tree
-from lamu.compile_once import require_untraced
+from lamu.base.compile_once import require_untraced
+from lamu.base.dtype_policy import of_rows
+from lamu.base.sizes import whole_number
 from lamu.data.arrays import Arrays, array_of, refuse_infinite
 from lamu.data.batch import Batch, with_offset
 from lamu.data.precision import blocks, moments, refuse_lost, unscaled
 from lamu.data.stream import Stream, aligned, by_name, column_names, inputs_of, read
-from lamu.dtype_policy import of_rows
 from lamu.likelihoods import Likelihood, Scaled
 from lamu.likelihoods.dispersion import FixedDispersion
 from lamu.networks import Network, Standardised, scan_friendly
@@ -32,7 +33,6 @@ from lamu.networks.output_range import output_range, require_scales
 from lamu.priors import Normal, Prior
 from lamu.priors.interface import require_prior
 from lamu.record import record, static
-from lamu.sizes import whole_number
 from lamu.supports import Support
 from lamu.target import Target, same, same_structure
 from lamu.typing import Array, Data, DTypeLike, Inputs, Params, RandomKey, Rows, State, Targets

@@ -13,10 +13,10 @@ import numpy as np
 from jax.scipy.special import betainc, digamma, gammaln, xlogy
 
 from lamu import tree
+from lamu.base.sizes import require_positive
 from lamu.families import Beta, Dirichlet, Gamma, Gaussian, NormalGamma, NormalWishart
 from lamu.likelihoods.interface import Distribution, Likelihood
 from lamu.record import record, static
-from lamu.sizes import require_positive
 from lamu.supports import Classes, Counts, PositiveReal, Real, TwoClasses
 from lamu.typing import Array, Belief, Number, Params, Statistics, Targets
 

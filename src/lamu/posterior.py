@@ -17,11 +17,12 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import memory, predictives, store, tree
-from lamu.compile_once import is_traced, require_key
+from lamu.base.compile_once import is_traced, require_key
+from lamu.base.dtype_policy import all_digits
+from lamu.base.sizes import whole_number
 from lamu.convergence import FEWEST_WEIGHTS, Convergence
 from lamu.data.arrays import UnfamiliarRows
 from lamu.data.wording import getattr_or_substitute
-from lamu.dtype_policy import all_digits
 from lamu.families import Draws, Family
 from lamu.families.interface import attribute_of, independent_draws
 from lamu.likelihoods import Scaled
@@ -33,7 +34,6 @@ from lamu.predictives import Predictive, PredictiveRule, Sampled
 from lamu.predictives.lazy import predictive
 from lamu.predictives.padding import Opened, preparation
 from lamu.record import declared, decode, encode, measured, record
-from lamu.sizes import whole_number
 from lamu.target import Target
 from lamu.typing import Belief, DTypeLike, Inputs, Number, Params, RandomKey, State
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
 
+from lamu.base.field_types import checking_arguments
 from lamu.data.batch import Batch
-from lamu.field_types import checking_arguments
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.record import record, static

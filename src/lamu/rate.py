@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from lamu.dtype_policy import lenient
+from lamu.base.dtype_policy import lenient
+from lamu.base.sizes import number, require
 from lamu.record import record, static
-from lamu.sizes import number, require
 from lamu.typing import Array, Number, Numeric, PyTree
 
 __all__ = [

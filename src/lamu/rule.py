@@ -31,6 +31,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import predictives, tree
+from lamu.base.sizes import require, require_whole_field
 from lamu.data.batch import Batch
 from lamu.expectations import Delta, Expectation
 from lamu.families import Categorical, Gaussian, Point, Product
@@ -45,7 +46,6 @@ from lamu.predictives import Sampled
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.rate import Rate
 from lamu.record import record, static
-from lamu.sizes import require, require_whole_field
 from lamu.typing import Array, Belief, Data, Number, Numeric, OperatorTree, Params, RandomKey, State, Statistics, Trace
 from lamu.update_rules import Inverse, NoMomentum
 

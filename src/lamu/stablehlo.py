@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export
 
-from lamu.drafts import draft
+from lamu.base.drafts import draft
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.supports import Support
 from lamu.typing import Document

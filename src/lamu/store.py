@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from lamu.drafts import draft
+from lamu.base.drafts import draft
 from lamu.record import UnknownTypeError
 from lamu.typing import Document
 

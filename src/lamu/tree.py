@@ -19,7 +19,7 @@ from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 from jax.sharding import PartitionSpec
 
-from lamu import fast_random
+from lamu.base import fast_random
 from lamu.typing import Array, Number, Numeric, Params, PyTree, RandomKey
 
 __all__ = [

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.base.sizes import require
 from lamu.record import record, static
-from lamu.sizes import require
 from lamu.typing import Array, Number, Numeric, OperatorTree, Params
 
 __all__ = [

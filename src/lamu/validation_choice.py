@@ -26,7 +26,7 @@ import numpy as np
 from lamu import memory
 from lamu.algorithms.variational.conjugate_scales import conjugate_scales
 from lamu.algorithms.variational.online_newton import ivon
-from lamu.choose import Ask, choose, doublings, until_worse
+from lamu.base.choose import Ask, choose, doublings, until_worse
 from lamu.convergence import Overfit, Unconverged, Underfit, WorseThanMean
 from lamu.data.arrays import Arrays, FewRows
 from lamu.families import Point

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
+from lamu.base.dtype_policy import lenient
 from lamu.data.batch import Batch
-from lamu.dtype_policy import lenient
 from lamu.loop import fit
 from lamu.mcmc.chains import LogTarget
 from lamu.mcmc.hamiltonian import hmc

@@ -21,10 +21,10 @@ from lamu.algorithms.post_hoc.online_laplace import online_laplace
 from lamu.algorithms.post_hoc.scale_search import OneScale
 from lamu.algorithms.variational.conjugate_scales import conjugate_scales
 from lamu.algorithms.variational.online_newton import von
+from lamu.base.dtype_policy import lenient
 from lamu.data import load
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
-from lamu.dtype_policy import lenient
 from lamu.expectations import Exact
 from lamu.families import Gamma
 from lamu.likelihoods import Gaussian

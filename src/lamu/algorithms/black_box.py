@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.base.sizes import whole_number
 from lamu.data.batch import Batch
 from lamu.families import Gaussian, Point
 from lamu.geometry import Geometry, Retraction
@@ -17,7 +18,6 @@ from lamu.posterior import Posterior
 from lamu.protocol import Choices, Info, Runnable, recipe
 from lamu.rate import Rate, RateLike, rate
 from lamu.record import record, static
-from lamu.sizes import whole_number
 from lamu.typing import Array, Data, Number, Numeric, OperatorTree, Params, RandomKey, State, Trace
 
 __all__ = ["BlackBox", "BlackBoxState", "igo", "natural_search_gradient", "utilities"]

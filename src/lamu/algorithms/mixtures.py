@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.base.sizes import require, require_whole_field
 from lamu.data.batch import Batch
 from lamu.expectations import Delta, Expectation, MonteCarlo
 from lamu.families import Gaussian, Mixture, Point, Product
@@ -19,7 +20,6 @@ from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Annealed, Rate, RateLike, rate
 from lamu.record import record, static
 from lamu.rule import gaussian_arrow
-from lamu.sizes import require, require_whole_field
 from lamu.typing import Array, Belief, Data, Number, Numeric, OperatorTree, Params, RandomKey, State, Trace
 from lamu.update_rules import Inverse
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.base.sizes import require
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gamma, Gaussian, Point, Product
 from lamu.families.matrix_normal import NoiseScale
@@ -21,7 +22,6 @@ from lamu.predictives.moment_propagation import Propagated, moments, require_rec
 from lamu.priors import independent_normal
 from lamu.protocol import Choices, Info, Runnable, recipe
 from lamu.record import record
-from lamu.sizes import require
 from lamu.typing import Array, Belief, Data, DTypeLike, Numeric, Params, PyTree, RandomKey, Trace
 
 __all__ = ["MomentState", "PriorFactors", "ProbabilisticBackpropagation", "moment_matched", "pbp", "require_variance"]

@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.base.dtype_policy import lenient
+from lamu.base.sizes import whole_number
 from lamu.data.batch import Batch
-from lamu.dtype_policy import lenient
 from lamu.expectations import Delta
 from lamu.expectations.worst_case import WorstCase
 from lamu.families import Point
@@ -27,7 +28,6 @@ from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Annealed, RateLike, decay, rate
 from lamu.record import record, static
 from lamu.rule import Rule, RuleState
-from lamu.sizes import whole_number
 from lamu.typing import Array, Data, Number, Numeric, Params, RandomKey, State, Trace
 from lamu.update_rules import BiasCorrected, Clipped, HeavyBall, InverseSquareRoot, MovingAverage, NoMomentum, RootOfSum
 

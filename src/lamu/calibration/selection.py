@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from lamu.base.sizes import whole_number
 from lamu.scores.proper_scores import right, target
-from lamu.sizes import whole_number
 from lamu.typing import Prediction, Targets
 
 __all__ = ["Selective", "require_unseen", "selective"]

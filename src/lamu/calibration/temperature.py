@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import xlogy
 
-from lamu.choose import bounded, choose
-from lamu.compile_once import row_keys
+from lamu.base.choose import bounded, choose
+from lamu.base.compile_once import row_keys
 from lamu.predictives import Predictive
 from lamu.predictives.lazy import draw_in_chunks
 from lamu.predictives.wrapper import PredictiveWrapper, RescaledPredictive

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from lamu import choose as search
 from lamu import store
+from lamu.base import choose as search
 from lamu.cli.output_dir import (
     FORMAT,
     altered,

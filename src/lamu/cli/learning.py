@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lamu import choose as search
+from lamu.base import choose as search
 from lamu.cli.recipes import is_outside, likelihood_of, required_parts
 from lamu.cli.request import Request
 from lamu.data import Encoding

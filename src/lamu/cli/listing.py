@@ -10,10 +10,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from lamu.base.compiled_programs import CACHE, compiled_folder, keep_compiled
 from lamu.cli.printing import show_document, show_line, show_table
 from lamu.cli.recipes import find, recipes, settings_of
 from lamu.cli.versions import package_versions, version
-from lamu.compiled_programs import CACHE, compiled_folder, keep_compiled
 from lamu.protocol import Recipe
 
 __all__ = ["bibtex_entries", "cite", "doctor", "findings", "list_algorithms", "show_algorithm", "verify"]

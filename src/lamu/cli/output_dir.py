@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
-from lamu import drafts
-from lamu.drafts import is_alive, reason
+from lamu.base import drafts
+from lamu.base.drafts import is_alive, reason
 
 if TYPE_CHECKING:
     from lamu.posterior import Posterior

@@ -272,7 +272,7 @@ def learning_rows(table: Table, request: Request, seed: int) -> tuple[Table, np.
     weight = table.beside["weight"]
     times = repeats(weight, np.ones(len(weight)))
     cases = np.repeat(np.arange(len(weight)), times)
-    _, held_out = split(targets[cases], request.test_size, seed, stratify=classes)
+    _, held_out = split(np.asarray(targets)[cases], request.test_size, seed, stratify=classes)
     parts, train, test = table.parted(weight * np.bincount(cases[held_out], minlength=len(weight)) / times)
     name = dict(table.encoding.beside)["weight"]
     note = f"{name!r} counts the cases of cells, of which {request.test_size:.3g} are held out, from each row some"

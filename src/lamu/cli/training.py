@@ -20,6 +20,7 @@ import numpy as np
 from jax import monitoring
 
 from lamu import plots, store
+from lamu.base.compiled_programs import compiled_folder
 from lamu.cli.learning import Runs, default_algorithm, default_folds, default_settings, learner_for, model_for
 from lamu.cli.output_dir import FORMAT, draft, keep_posterior, unfinished
 from lamu.cli.predicting import columns, estimates, known_rows, predicted, score_explanations, score_rows
@@ -28,7 +29,6 @@ from lamu.cli.recipes import build, find, parse
 from lamu.cli.reporting import NAME, baselines, report_of_fit
 from lamu.cli.request import Request
 from lamu.cli.versions import package_versions
-from lamu.compiled_programs import compiled_folder
 from lamu.convergence import Unconverged
 from lamu.data import Arrays, Encoding
 from lamu.data.arrays import UnscaledWeights

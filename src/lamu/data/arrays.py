@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from lamu.compile_once import compiled_once
+from lamu.base.compile_once import compiled_once
+from lamu.base.dtype_policy import of_rows
 from lamu.data.batch import Batch
 from lamu.data.precision import blocks, is_mapped, refuse_lost, require_room
 from lamu.data.wording import listed, nearest
-from lamu.dtype_policy import of_rows
 from lamu.record import record
 from lamu.typing import Array, Data, DTypeLike, Rows, Targets
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.dtype_policy import of_rows
+from lamu.base.dtype_policy import of_rows
 from lamu.record import record
 from lamu.typing import Array, Inputs, Targets
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
+from lamu.base.sizes import require_whole_field
 from lamu.expectations import pathwise
 from lamu.expectations.interface import Expectation, ValueAndGradient
 from lamu.expectations.pathwise import inverse_fisher, require_exponential
@@ -24,7 +25,6 @@ from lamu.objective.curvature import Curvature, Evaluation, Hessian
 from lamu.objective.curvature.interface import evaluated
 from lamu.operators import AnyStructure, Dense
 from lamu.record import record, static
-from lamu.sizes import require_whole_field
 from lamu.typing import Array, Belief, Params, PyTree, RandomKey, Statistics
 
 __all__ = ["Analytic", "Delta", "Enumeration", "Exact", "GaussHermite", "Quadrature"]

@@ -11,6 +11,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from lamu import tree
+from lamu.base.sizes import require, require_whole_field
 from lamu.expectations.interface import Expectation, ValueAndGradient
 from lamu.expectations.samplers import IndependentSamples, Sampler, layer_key, own_key, require_gaussian
 from lamu.families import (
@@ -32,7 +33,6 @@ from lamu.objective.curvature import Curvature, Evaluation
 from lamu.objective.curvature.interface import evaluated
 from lamu.operators import AnyStructure
 from lamu.record import record, static
-from lamu.sizes import require, require_whole_field
 from lamu.typing import Array, Belief, Number, Numeric, OperatorTree, Params, PyTree, RandomKey, Statistics
 
 __all__ = [

@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.base.sizes import require, require_whole_field
 from lamu.expectations import pathwise
 from lamu.expectations.interface import ValueAndGradient
 from lamu.expectations.pathwise import inverse_fisher, require_exponential
 from lamu.expectations.samplers import IndependentSamples, Sampler
 from lamu.families import Gaussian, NaturalParameters
 from lamu.record import record, static
-from lamu.sizes import require, require_whole_field
 from lamu.typing import Array, Belief, Number, Numeric, Params, PyTree, RandomKey, Statistics
 
 __all__ = ["ConstantBaseline", "Control", "LeaveOneOut", "MovingAverageBaseline", "Regression", "ScoreFunction"]

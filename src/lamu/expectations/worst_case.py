@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.base.sizes import require
 from lamu.expectations.interface import Expectation
 from lamu.families import Gaussian
 from lamu.objective import BatchLoss
@@ -16,7 +17,6 @@ from lamu.objective.curvature import Curvature, Evaluation
 from lamu.objective.curvature.interface import evaluated
 from lamu.operators import AnyStructure
 from lamu.record import record
-from lamu.sizes import require
 from lamu.typing import Number, Params, RandomKey
 
 __all__ = ["FenchelRelaxation", "WorstCase", "WorstCaseOfDraws"]

@@ -15,7 +15,7 @@ from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 
 from lamu import tree
-from lamu.bisection import bisect_closely
+from lamu.base.bisection import bisect_closely
 from lamu.families.interface import IndependentDraws
 from lamu.operators import Dense, Diagonal
 from lamu.operators.interface import retracted

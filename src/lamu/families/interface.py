@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
 
-from lamu.compile_once import compiled_lightly, compiled_once, is_traced
+from lamu.base.compile_once import compiled_lightly, compiled_once, is_traced
 from lamu.convergence import UnreliableWeights
 from lamu.typing import Array, Params, RandomKey
 

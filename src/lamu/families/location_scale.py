@@ -14,7 +14,8 @@ import numpy as np
 from jax.core import Tracer
 from jax.scipy.special import gammaln
 
-from lamu import fast_random, tree
+from lamu import tree
+from lamu.base import fast_random
 from lamu.constraints import Constraints, TransformedBelief
 from lamu.families.exponential import increasing_root, total
 from lamu.families.gaussian import Gaussian

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from lamu.compile_once import compiled_once
+from lamu.base.compile_once import compiled_once
 from lamu.families.interface import Family, IndependentDraws
 from lamu.record import measured, record
 from lamu.typing import Array, Belief, Params, RandomKey, Rows, Statistics

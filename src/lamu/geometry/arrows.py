@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.bisection import bisected
+from lamu.base.bisection import bisected
+from lamu.base.sizes import require, require_whole_field
 from lamu.families import Gaussian, MultivariateNormal, Product
 from lamu.operators import LowRank, LowRankEigen, Scalar
 from lamu.operators.interface import retracted
 from lamu.operators.kronecker import StaleFactors
 from lamu.record import record, static
-from lamu.sizes import require, require_whole_field
 from lamu.typing import Array, Belief, Number, Numeric, OperatorTree, Params, Statistics
 
 __all__ = [

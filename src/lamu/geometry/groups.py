@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.base.sizes import require
 from lamu.families import Gaussian
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.record import record
-from lamu.sizes import require
 from lamu.typing import Array, Belief, Number, Numeric, Params, RandomKey, State
 from lamu.update_rules import ByFanIn
 

@@ -23,9 +23,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.compile_once import row_keys
+from lamu.base.compile_once import row_keys
+from lamu.base.dtype_policy import lenient
 from lamu.data.arrays import Incomplete
-from lamu.dtype_policy import lenient
 from lamu.graphs.elimination import (
     ACCEPTED,
     FIRST_STEP,

@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.dtype_policy import lenient
+from lamu.base.dtype_policy import lenient
+from lamu.base.sizes import require_whole_field, sized
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, own_natural
 from lamu.graphs.network import applications
 from lamu.graphs.statistics import Numbers, Series, Vectors
 from lamu.record import record, static
-from lamu.sizes import require_whole_field, sized
 from lamu.typing import Array, Belief, Params, RandomKey, State
 
 __all__ = [

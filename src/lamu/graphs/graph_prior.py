@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.base.dtype_policy import lenient
 from lamu.constraints import Constraints
-from lamu.dtype_policy import lenient
 from lamu.families import Gaussian, Product
 from lamu.graphs.expressions import Environment
 from lamu.graphs.factor import Known

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.base.dtype_policy import lenient
 from lamu.data.arrays import Incomplete
-from lamu.dtype_policy import lenient
 from lamu.graphs.expressions import Environment
 from lamu.graphs.network import applications
 from lamu.graphs.program import GraphSite

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from lamu.compile_once import row_keys
+from lamu.base.compile_once import row_keys
+from lamu.base.dtype_policy import lenient
 from lamu.conjugate_target import MessageTarget, independent_groups
 from lamu.data.arrays import Incomplete
 from lamu.data.batch import Batch
-from lamu.dtype_policy import lenient
 from lamu.families import Product
 from lamu.graphs.elimination import Eliminated, Local, converged_locals, marginalise, require_key
 from lamu.graphs.expressions import Environment

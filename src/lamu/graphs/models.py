@@ -10,6 +10,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from lamu.base.sizes import sized
 from lamu.families import Beta, Dirichlet, Gamma, NormalGamma, NormalWishart, Wishart
 from lamu.families import MultivariateNormal as Vector
 from lamu.graphs.centred import CentredGraph, UnitScaleGraph
@@ -26,7 +27,6 @@ from lamu.graphs.program import Program
 from lamu.graphs.rotation import Rotation
 from lamu.graphs.series_factors import GaussianChain, Markov
 from lamu.graphs.words import Words
-from lamu.sizes import sized
 
 __all__ = [
     "BernoulliMixture",

@@ -16,12 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lamu.base.sizes import require_whole_field, sized
 from lamu.graphs.expressions import Environment, lifted
 from lamu.graphs.factor import Factor, summed
 from lamu.graphs.statistics import Observed
 from lamu.likelihoods import Likelihood, MultivariateGaussian, PerPosition
 from lamu.record import record, static
-from lamu.sizes import require_whole_field, sized
 from lamu.supports import TwoClasses
 from lamu.typing import Array, Inputs, Params, RandomKey, Targets
 

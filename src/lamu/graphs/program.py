@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeVar
 import jax
 import jax.numpy as jnp
 
+from lamu.base.sizes import require_whole_field, sized, whole
 from lamu.families import ExponentialFamily, MultivariateNormal
 from lamu.graphs.expressions import Environment, Expression, Input, ScaleProduct, Times, Variable, without_value
 from lamu.graphs.factor import Factor, Known
@@ -23,7 +24,6 @@ from lamu.graphs.statistics import Numbers, Statistics, Vectors
 from lamu.likelihoods.interface import LikelihoodOf
 from lamu.networks.interface import Network, adapted
 from lamu.record import record, static
-from lamu.sizes import require_whole_field, sized, whole
 from lamu.typing import Array, DTypeLike, Inputs, Params, RandomKey, State
 
 __all__ = ["GraphSite", "LearnedPrior", "PriorWeights", "Program", "written"]

@@ -12,11 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory
-from lamu.compile_once import compiled_lightly, compiled_once, row_keys
+from lamu.base.compile_once import compiled_lightly, compiled_once, row_keys
+from lamu.base.dtype_policy import lenient
+from lamu.base.sizes import whole_number
 from lamu.convergence import sound_average
 from lamu.data.arrays import Arrays, Incomplete
 from lamu.data.batch import Batch
-from lamu.dtype_policy import lenient
 from lamu.families import Draws, Ensemble, Mixture, Parts, Point, Product
 from lamu.families.interface import finite_draws
 from lamu.families.products import factor_of
@@ -48,7 +49,6 @@ from lamu.graphs.statistics import Categories, Chance, Observed, Probabilities, 
 from lamu.graphs.words import WordsFactor
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson
 from lamu.record import record
-from lamu.sizes import whole_number
 from lamu.typing import Array, Belief, Data, Params, RandomKey, Statistics, Targets
 
 __all__ = [

@@ -12,16 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory, tree
+from lamu.base.dtype_policy import lenient
+from lamu.base.row_blocks import block, is_spread, joined_blocks, padded_blocks
 from lamu.data.arrays import Arrays, Incomplete
 from lamu.data.stream import Stream
 from lamu.data.wording import nearest
-from lamu.dtype_policy import lenient
 from lamu.graphs.expressions import Environment, Indexed, Input, Variable
 from lamu.graphs.joint import shape_of, value_of
 from lamu.graphs.network import applications
 from lamu.graphs.program import GraphSite
 from lamu.graphs.statistics import Categories, States
-from lamu.row_blocks import block, is_spread, joined_blocks, padded_blocks
 from lamu.typing import Array, Data
 
 __all__ = ["associative", "in_blocks", "over_blocks", "over_rows", "read", "require_observed", "require_shapes"]

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lamu.base.sizes import whole_number
 from lamu.graphs.expressions import Environment, Expression, lifted
 from lamu.graphs.factor import Factor, argument, one_hot
 from lamu.graphs.reading import associative
@@ -22,7 +23,6 @@ from lamu.graphs.statistics import (
     States,
 )
 from lamu.record import record, static
-from lamu.sizes import whole_number
 from lamu.supports import Classes
 from lamu.typing import Array, Inputs
 

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
+from lamu.base.dtype_policy import lenient
 from lamu.conjugate_target import updated
 from lamu.data.batch import Batch
-from lamu.dtype_policy import lenient
 from lamu.families import Beta, Dirichlet, Point, Product
 from lamu.families import Dirichlet as Shares
 from lamu.families.products import factor_of

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.dtype_policy import floating
+from lamu.base.dtype_policy import floating
+from lamu.base.sizes import sized, whole_number
 from lamu.likelihoods import PerPosition
 from lamu.model import Model
 from lamu.networks.interface import Network, outputs
 from lamu.networks.multilayer import ACTIVATIONS, dense_layer, initial_weights, require_activation
 from lamu.record import record, static
-from lamu.sizes import sized, whole_number
 from lamu.typing import Array, DTypeLike, Params, RandomKey, State
 
 __all__ = ["MADE", "NADE", "ancestral"]

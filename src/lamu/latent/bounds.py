@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.base.sizes import sized
 from lamu.families import ExponentialFamily, Gaussian
 from lamu.latent.flows import Flowed
 from lamu.operators import Diagonal
 from lamu.record import given, record, static
-from lamu.sizes import sized
 from lamu.typing import Array, Belief, Number, Params, RandomKey
 
 __all__ = [

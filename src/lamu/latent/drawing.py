@@ -7,9 +7,9 @@ import math
 import jax
 import jax.numpy as jnp
 
+from lamu.base.sizes import sized
 from lamu.networks import LSTM, Network
 from lamu.record import record, static
-from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey, State
 
 __all__ = ["Attention", "Drawing", "Glimpse", "Whole"]

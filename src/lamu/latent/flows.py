@@ -7,12 +7,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.bisection import bisect
+from lamu.base.bisection import bisect
+from lamu.base.sizes import sized
 from lamu.latent.autoregressive import init_layers, layer_masks, masked_outputs
 from lamu.networks import MLP
 from lamu.networks.interface import outputs as outputs_of
 from lamu.record import record, static
-from lamu.sizes import sized
 from lamu.typing import Array, DTypeLike, Params, RandomKey
 
 __all__ = ["Coupling", "Flow", "Flowed", "InverseAutoregressive", "Planar", "Radial"]

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory
-from lamu.compile_once import row_keys
+from lamu.base.compile_once import row_keys
+from lamu.base.sizes import whole, whole_number
 from lamu.data.arrays import Incomplete
 from lamu.graphs.chains import ancestral, chains_of_rows, drawn_site
 from lamu.graphs.expressions import Environment
@@ -21,7 +22,6 @@ from lamu.graphs.queries import expected_statistics, with_absent_missing
 from lamu.graphs.reading import over_blocks
 from lamu.graphs.statistics import Categories
 from lamu.latent.row_proposals import graph_of
-from lamu.sizes import whole, whole_number
 from lamu.typing import Array, Belief, Data, RandomKey, Statistics
 
 __all__ = ["analogies", "generate", "impute", "reconstruct"]

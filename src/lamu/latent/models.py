@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from lamu.base.sizes import sized
 from lamu.expectations import LeaveOneOut, Relaxed, ScoreFunction
 from lamu.families import Gamma
 from lamu.graphs.elimination import Local
@@ -38,7 +39,6 @@ from lamu.latent.locals.encoder import EachStep
 from lamu.latent.priors import AutoregressiveBernoulli, TransitionPrior
 from lamu.likelihoods import Bernoulli, Likelihood
 from lamu.networks import MLP, Linear, Network
-from lamu.sizes import sized
 
 __all__ = [
     "DARN",

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.dtype_policy import lenient
+from lamu.base.dtype_policy import lenient
+from lamu.base.sizes import sized
 from lamu.families import Gaussian
 from lamu.graphs.expressions import Environment, lifted
 from lamu.graphs.program import LearnedPrior
@@ -20,7 +21,6 @@ from lamu.networks import MLP
 from lamu.networks.interface import adapted, outputs
 from lamu.operators import Diagonal
 from lamu.record import record, static
-from lamu.sizes import sized
 from lamu.supports import TwoClasses
 from lamu.typing import Array, DTypeLike, Inputs, Params, RandomKey
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.compile_once import row_keys, subkey
+from lamu.base.compile_once import row_keys, subkey
 from lamu.convergence import LARGEST_ERROR, LARGEST_SHAPE, RowLogProb, UnreliableWeights, averaged_weights
 from lamu.families.interface import finite_draws
 from lamu.graphs.chains import drawn_latents, log_proposal, with_values

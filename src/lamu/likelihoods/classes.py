@@ -13,10 +13,10 @@ import numpy as np
 from jax.lax import Precision
 from jax.nn import log_softmax, softmax
 
+from lamu.base.sizes import require_positive, whole
 from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.links import Logit, ProbabilityLink, Tanh, require_probability_link
 from lamu.record import record, static
-from lamu.sizes import require_positive, whole
 from lamu.supports import Classes, OrderedClasses, Rankings, Signs, TwoClasses
 from lamu.typing import Array, DTypeLike, Number, Params, RandomKey, Targets
 

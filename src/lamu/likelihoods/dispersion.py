@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
+from lamu.base.sizes import require_positive
 from lamu.likelihoods.interface import Likelihood, LikelihoodWrapper
 from lamu.likelihoods.several_targets import IndependentTargets
 from lamu.record import record
-from lamu.sizes import require_positive
 from lamu.typing import Array, DTypeLike, Number, Params, RandomKey, Targets
 
 __all__ = ["Dispersed", "DispersionPrior", "FixedDispersion", "GammaDispersion", "GammaPowerLaw", "LogNormalDispersion"]

@@ -31,7 +31,7 @@ import numpy as np
 from jax.nn import sigmoid
 from jax.scipy.special import ndtr, ndtri
 
-from lamu.compile_once import compiled_once
+from lamu.base.compile_once import compiled_once
 from lamu.families.special import log1mexp, log_normal_cdf, log_normal_interval, log_normal_pdf
 from lamu.record import record
 from lamu.typing import Array, Targets

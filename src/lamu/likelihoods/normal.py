@@ -12,12 +12,12 @@ from jax.core import Tracer
 from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import ndtr
 
+from lamu.base.sizes import require_positive
 from lamu.families.special import log_normal_cdf, log_normal_interval
 from lamu.likelihoods.dispersion import DispersionPrior, LearnedScale, LogNormalDispersion
 from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.several_targets import IndependentTargets, target_of
 from lamu.record import record
-from lamu.sizes import require_positive
 from lamu.supports import Real
 from lamu.typing import Array, Number, Params, RandomKey, Targets
 

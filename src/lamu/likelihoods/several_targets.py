@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lamu.base.sizes import whole
 from lamu.likelihoods.interface import Likelihood, LikelihoodWrapper
 from lamu.record import record, static
-from lamu.sizes import whole
 from lamu.typing import Array, Params, RandomKey, Targets
 
 __all__ = ["IndependentTargets", "PerPosition", "target_of"]

@@ -11,11 +11,12 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import mcmc, tree
-from lamu.compile_once import compiled_lightly, is_traced, subkey
+from lamu.base.compile_once import compiled_lightly, is_traced, subkey
+from lamu.base.dtype_policy import lenient
+from lamu.base.sizes import require, whole_number
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.density import Density
-from lamu.dtype_policy import lenient
 from lamu.families import Draws
 from lamu.mcmc.diagnostics import UnreliableChains, complaints
 from lamu.objective import Objective
@@ -23,7 +24,6 @@ from lamu.objective.objective import num_chunks
 from lamu.posterior import Posterior
 from lamu.protocol import Choices, Info, Recipe, Runnable, Traits, recipes_of
 from lamu.record import record, static
-from lamu.sizes import require, whole_number
 from lamu.typing import Array, Data, Number, Params, RandomKey, Rows, State
 
 __all__ = [

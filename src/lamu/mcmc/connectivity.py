@@ -20,14 +20,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lamu.base.dtype_policy import lenient
+from lamu.base.sizes import require, require_whole_field, whole_number
 from lamu.data.batch import Batch
 from lamu.density import Density
-from lamu.dtype_policy import lenient
 from lamu.families import Draws, Ensemble
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.record import record, static
-from lamu.sizes import require, require_whole_field, whole_number
 from lamu.target import Target
 from lamu.typing import Array, Data, Number, Params, RandomKey, State
 

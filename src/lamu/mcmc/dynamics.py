@@ -12,6 +12,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import tree
+from lamu.base.sizes import require
 from lamu.data.batch import Batch
 from lamu.density import Density
 from lamu.families import Draws, Point
@@ -32,7 +33,6 @@ from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.protocol import Choices, Info, Runnable, Traits
 from lamu.record import record, static
-from lamu.sizes import require
 from lamu.typing import Array, Data, Number, Params, RandomKey, State
 
 __all__ = ["Dynamics", "DynamicsState", "Friction", "Overdamped", "Thermostat", "dynamics"]

@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.base.sizes import number, require, require_whole_field
 from lamu.data.batch import Batch
 from lamu.objective import AllParameters, BatchLoss, Objective
 from lamu.objective.curvature.interface import row_losses
 from lamu.objective.curvature.reader import squares_and_gradient
 from lamu.objective.objective import num_chunks
 from lamu.record import record, static
-from lamu.sizes import number, require, require_whole_field
 from lamu.typing import Array, Number, Params, State
 
 __all__ = [

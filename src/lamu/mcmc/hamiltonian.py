@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.dtype_policy import lenient
+from lamu.base.dtype_policy import lenient
+from lamu.base.sizes import require, whole_number
 from lamu.mcmc.chains import Chain, Chains, Kernel, LogTarget, chains_of, metropolis, require_blackjax
 from lamu.protocol import recipe
 from lamu.record import record, static
-from lamu.sizes import require, whole_number
 from lamu.typing import Array, Number, Params, RandomKey
 
 __all__ = ["Hamiltonian", "NoUTurn", "Phase", "hmc", "leapfrog", "nuts"]

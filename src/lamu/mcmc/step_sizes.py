@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.base.sizes import number, require, require_whole_field
 from lamu.objective import Objective
 from lamu.rate import Constant, Rate, Scheduled, rate
 from lamu.rate import decay as checked_decay
 from lamu.record import record, static
-from lamu.sizes import number, require, require_whole_field
 from lamu.typing import Array, Number, Params, RandomKey, State
 
 __all__ = [

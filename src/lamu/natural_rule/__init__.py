@@ -20,7 +20,7 @@
 
 from typing import TYPE_CHECKING
 
-from lamu.lazy_imports import lazy_names
+from lamu.base.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from lamu.natural_rule.algorithm import FallingRate, NaturalRule, NaturalState, evidence_bound, natural_gradient

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.base.sizes import require_whole_field
 from lamu.data.batch import Batch
 from lamu.density import FlatPrior
 from lamu.families import Binary, Gaussian
@@ -19,7 +20,6 @@ from lamu.operators import Dense
 from lamu.priors import gaussian_belief, independent_normal
 from lamu.priors.belief import in_structure
 from lamu.record import record, static
-from lamu.sizes import require_whole_field
 from lamu.typing import Array, Belief, Number, Numeric, Params, RandomKey, State, Statistics
 
 __all__ = [

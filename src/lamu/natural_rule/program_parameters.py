@@ -11,8 +11,8 @@ from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 
 from lamu import tree
+from lamu.base.dtype_policy import lenient
 from lamu.data.batch import Batch
-from lamu.dtype_policy import lenient
 from lamu.expectations import ValueAndGradient
 from lamu.expectations.pathwise import at_point, in_expectation
 from lamu.families import Beta, Dirichlet, Gamma, Gaussian, InverseGamma, Product

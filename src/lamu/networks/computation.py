@@ -12,12 +12,12 @@ import jax.numpy as jnp
 from jax.core import eval_jaxpr
 from jax.sharding import PartitionSpec
 
+from lamu.base.sizes import require_whole_field
 from lamu.memory import bytes_of
 from lamu.networks.embedded import OneHot, Tokens
 from lamu.networks.interface import NetworkWrapper, outputs, specs_by_path
 from lamu.networks.wrapper import Standardised
 from lamu.record import record, static
-from lamu.sizes import require_whole_field
 from lamu.typing import Array, DTypeLike, Params, PyTree, RandomKey, State
 
 __all__ = ["MixedPrecision", "Partitioned", "Rematerialised"]

@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import Jaxpr, jaxprs_in_params
 
-from lamu.compile_once import once_a_shape
-from lamu.dtype_policy import floating
+from lamu.base.compile_once import once_a_shape
+from lamu.base.dtype_policy import floating
+from lamu.base.sizes import sized
 from lamu.networks.interface import Network, Normaliser
 from lamu.networks.interface import outputs as outputs_of
 from lamu.networks.multilayer import (
@@ -24,7 +25,6 @@ from lamu.networks.multilayer import (
 )
 from lamu.networks.normalisation import FilterResponse, NormaliserPass, UnitNoise, require_noise
 from lamu.record import record, static
-from lamu.sizes import sized
 from lamu.typing import Array, Inputs, Params, PyTree, RandomKey, State
 
 __all__ = ["ConvNet", "DeconvNet", "UNet", "as_images", "convolve", "holds_convolutions", "scan_friendly"]

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.dtype_policy import floating
+from lamu.base.dtype_policy import floating
+from lamu.base.sizes import sized, whole
 from lamu.networks.interface import outputs
 from lamu.networks.wrapper import NetworkWrapper
 from lamu.record import record, static
-from lamu.sizes import sized, whole
 from lamu.typing import Array, Params, RandomKey, State
 
 __all__ = ["Embedded", "OneHot", "Tokens"]

@@ -11,11 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu import fast_random, tree
+from lamu import tree
+from lamu.base import fast_random
+from lamu.base.sizes import sized
 from lamu.networks.interface import Network, outputs
 from lamu.networks.wrapper import NetworkWrapper
 from lamu.record import record, static
-from lamu.sizes import sized
 from lamu.typing import Array, Inputs, Params, PyTree, RandomKey, State
 
 __all__ = ["LowRankAdapter", "read_safetensors", "write_safetensors"]

@@ -10,12 +10,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.dtype_policy import floating
+from lamu.base.dtype_policy import floating
+from lamu.base.sizes import sized
 from lamu.networks.interface import Network, Normaliser
 from lamu.networks.normalisation import NormaliserPass, UnitNoise, require_noise
 from lamu.networks.wrapper import Standardised
 from lamu.record import record, static
-from lamu.sizes import sized
 from lamu.typing import Array, DTypeLike, Params, RandomKey, State
 
 __all__ = [

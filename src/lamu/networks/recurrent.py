@@ -7,11 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.dtype_policy import floating
+from lamu.base.dtype_policy import floating
+from lamu.base.sizes import sized
 from lamu.networks.interface import Network
 from lamu.networks.multilayer import dense_layer
 from lamu.record import record, static
-from lamu.sizes import sized
 from lamu.typing import Array, DTypeLike, Params, RandomKey, State
 
 __all__ = [

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from lamu.dtype_policy import floating
+from lamu.base.dtype_policy import floating
+from lamu.base.sizes import sized, whole
 from lamu.networks.convolutional import as_images, convolve
 from lamu.networks.interface import Normaliser
 from lamu.networks.multilayer import ACTIVATIONS, Normalised, dense_layer, initial_weights
 from lamu.networks.normalisation import FilterResponse, NormaliserPass
 from lamu.record import record, static
-from lamu.sizes import sized, whole
 from lamu.typing import Array, Params, RandomKey, State
 
 __all__ = ["ResNet", "WideResNet"]

@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.compile_once import compiled_once
-from lamu.dtype_policy import floating
+from lamu.base.compile_once import compiled_once
+from lamu.base.dtype_policy import floating
+from lamu.base.sizes import sized
 from lamu.networks.interface import Network
 from lamu.networks.kernel_features import KernelFeatures
 from lamu.networks.multilayer import ACTIVATIONS, require_activation
 from lamu.record import measured, record, static
-from lamu.sizes import sized
 from lamu.typing import Array, Inputs, Params, RandomKey, State
 
 __all__ = ["Columns", "EncodedColumns", "TableNetwork"]

@@ -7,12 +7,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.dtype_policy import floating
+from lamu.base.dtype_policy import floating
+from lamu.base.sizes import sized
 from lamu.networks.interface import Network
 from lamu.networks.multilayer import ACTIVATIONS, dense_layer, require_activation
 from lamu.networks.recurrent import MeanOfSteps, Readout, read_out, require_readout, steps_of
 from lamu.record import record, static
-from lamu.sizes import sized
 from lamu.typing import Array, Params, RandomKey, State
 
 __all__ = ["Transformer"]

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory, tree
-from lamu.compile_once import once_a_shape
+from lamu.base.compile_once import once_a_shape
+from lamu.base.sizes import number, require, require_whole_field
 from lamu.data.batch import Batch
 from lamu.model import Model
 from lamu.networks import draws_noise
@@ -21,7 +22,6 @@ from lamu.operators.interface import is_operator
 from lamu.priors import Prior
 from lamu.priors.interface import same_leaves
 from lamu.record import record, static
-from lamu.sizes import number, require, require_whole_field
 from lamu.target import Target
 from lamu.typing import Array, Inputs, Number, Params, PyTree, RandomKey, State
 

@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
+from lamu.base.sizes import require_whole_field
 from lamu.operators.block_diagonal import BlockDiagonal
 from lamu.operators.diagonal import Diagonal, Eigenbasis, Scalar
 from lamu.operators.interface import Operator, layer_shapes
 from lamu.operators.low_rank import leading_eigenpairs
 from lamu.record import record, static
-from lamu.sizes import require_whole_field
 from lamu.typing import Array, Number, OperatorTree, Params, PyTree, RandomKey
 
 __all__ = [

@@ -7,11 +7,12 @@ from functools import reduce
 import jax
 import jax.numpy as jnp
 
-from lamu import fast_random, tree
+from lamu import tree
+from lamu.base import fast_random
+from lamu.base.sizes import require_whole_field
 from lamu.operators.diagonal import Diagonal, Scaled, inverse_square_root
 from lamu.operators.interface import Operator, is_number
 from lamu.record import record, static
-from lamu.sizes import require_whole_field
 from lamu.typing import Array, Number, Params, PyTree
 
 __all__ = [

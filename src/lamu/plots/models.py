@@ -9,9 +9,9 @@ import jax
 import numpy as np
 
 from lamu import tree
+from lamu.base.sizes import whole_number
 from lamu.model import Model
 from lamu.plots.style import ACCENT, GREY, INK, LEGEND, PALE, Axes, canvas, finished, literal, panels
-from lamu.sizes import whole_number
 from lamu.supports import Classes, Support
 from lamu.typing import Inputs, RandomKey
 

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import digamma
 
-from lamu.compile_once import row_keys
+from lamu.base.compile_once import row_keys
+from lamu.base.sizes import require
 from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.lazy import PredictiveRule, draw_in_chunks
@@ -26,7 +27,6 @@ from lamu.predictives.linearised import (
 from lamu.predictives.padding import compiled_answers
 from lamu.predictives.wrapper import at_positions
 from lamu.record import record, static
-from lamu.sizes import require
 from lamu.supports import Classes, OrderedClasses, Support, TwoClasses
 from lamu.target import Target
 from lamu.typing import Array, Belief, Number, Params, RandomKey, Rows, State, Targets

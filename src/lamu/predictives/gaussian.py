@@ -14,8 +14,8 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import gammaln
 
 from lamu import tree
-from lamu.bisection import Ends, bisect, doubled
-from lamu.compile_once import is_traced, row_keys
+from lamu.base.bisection import Ends, bisect, doubled
+from lamu.base.compile_once import is_traced, row_keys
 from lamu.conjugacy import ConjugateModel
 from lamu.data.batch import with_offset
 from lamu.families import Product

@@ -13,7 +13,7 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import logsumexp, xlogy
 
-from lamu.compile_once import is_traced, row_keys
+from lamu.base.compile_once import is_traced, row_keys
 from lamu.convergence import sound_average
 from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive, Prepared

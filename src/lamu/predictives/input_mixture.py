@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory
-from lamu.bisection import Ends
+from lamu.base.bisection import Ends
 from lamu.data.imputation import Completions
 from lamu.predictives.interface import Predictive
 from lamu.predictives.lazy import ByChunks, answer

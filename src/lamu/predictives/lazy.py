@@ -14,7 +14,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import memory, tree
-from lamu.compile_once import once_a_shape
+from lamu.base.compile_once import once_a_shape
 from lamu.convergence import is_sound
 from lamu.predictives import padding
 from lamu.predictives.interface import Predictive, Prepared, jackknife, mean_deviations, mean_over_draws

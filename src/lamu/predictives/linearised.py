@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import tree
-from lamu.compile_once import compiled_once
+from lamu.base.compile_once import compiled_once
 from lamu.data.batch import with_offset
 from lamu.families import Gamma, Gaussian
 from lamu.families.matrix_normal import NoiseScale

@@ -15,8 +15,8 @@ import numpy as np
 from jax.core import Tracer
 from jax.scipy.special import logsumexp, xlogy
 
-from lamu.bisection import Ends, search
-from lamu.compile_once import row_keys
+from lamu.base.bisection import Ends, search
+from lamu.base.compile_once import row_keys
 from lamu.convergence import sound_average
 from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive, quantile_in_support

@@ -1,6 +1,6 @@
 """Predictions of padded rows, with few compiled programs for any number of rows."""
 
-# A prediction is a program of the preparation and of padded rows (`lamu.row_blocks`).
+# A prediction is a program of the preparation and of padded rows (`lamu.base.row_blocks`).
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import numpy as np
 from jax.core import eval_context
 
 from lamu import memory, tree
-from lamu.compile_once import is_traced
+from lamu.base.compile_once import is_traced
+from lamu.base.row_blocks import block, filled, is_spread, joined_blocks, ladder, padded_blocks
 from lamu.data.arrays import array_of, readable
 from lamu.predictives.interface import Predictive
-from lamu.row_blocks import block, filled, is_spread, joined_blocks, ladder, padded_blocks
 from lamu.supports import Counts, Support, value_of
 from lamu.typing import Array, Number, PyTree, RandomKey, Rows, Targets
 

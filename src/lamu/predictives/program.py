@@ -12,8 +12,8 @@ from jax.scipy.special import logsumexp, xlogy
 from numpyro.distributions import constraints
 
 from lamu import supports
+from lamu.base.dtype_policy import lenient
 from lamu.convergence import sound_average
-from lamu.dtype_policy import lenient
 from lamu.families.interface import finite_draws
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.lazy import PredictiveRule

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import memory
-from lamu.compile_once import compiled_lightly, once_a_shape
+from lamu.base.compile_once import compiled_lightly, once_a_shape
 from lamu.data.batch import with_offset
 from lamu.families import Draws, Ensemble
 from lamu.families.interface import finite_draws

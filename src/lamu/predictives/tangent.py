@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.compile_once import once_a_shape
+from lamu.base.compile_once import once_a_shape
 from lamu.families import Gaussian
 from lamu.memory import numbers_written
 from lamu.model import Model

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from lamu.bisection import bisect
-from lamu.compile_once import row_keys
+from lamu.base.bisection import bisect
+from lamu.base.compile_once import row_keys
 from lamu.likelihoods import Likelihood, PerPosition
 from lamu.predictives.interface import Predictive
 from lamu.predictives.lazy import draw_in_chunks

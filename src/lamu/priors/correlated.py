@@ -11,11 +11,11 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import tree
+from lamu.base.sizes import require_positive
 from lamu.families import Gaussian
 from lamu.operators import BlockDiagonal, Kronecker, Operator, Scalar
 from lamu.priors.interface import IndependentLeaves
 from lamu.record import record
-from lamu.sizes import require_positive
 from lamu.typing import Array, Number, Params, RandomKey, Rows
 
 __all__ = ["CorrelatedNormal", "FilterGroups", "MatrixNormal"]

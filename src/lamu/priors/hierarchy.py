@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.base.sizes import require_positive
 from lamu.likelihoods.dispersion import DispersionPrior, GammaPowerLaw
 from lamu.networks.interface import Network, outputs
 from lamu.networks.wrapper import NetworkWrapper
 from lamu.priors.interface import IndependentLeaves, Prior
 from lamu.priors.normal import Normal
 from lamu.record import record, static
-from lamu.sizes import require_positive
 from lamu.typing import Array, DTypeLike, Number, Params, RandomKey, State
 
 __all__ = [

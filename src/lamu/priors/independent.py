@@ -11,12 +11,12 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln, logit
 
 from lamu import tree
+from lamu.base.field_types import checking_arguments
+from lamu.base.sizes import require_positive, require_share
 from lamu.families import Binary
 from lamu.families.special import log_prob_of_student
-from lamu.field_types import checking_arguments
 from lamu.priors.interface import IndependentLeaves, by_patterns, keep_patterns
 from lamu.record import record, static
-from lamu.sizes import require_positive, require_share
 from lamu.typing import Array, DTypeLike, Number, Numeric, Params, RandomKey
 
 __all__ = [

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
+from lamu.base.sizes import require_positive
 from lamu.families import Gaussian
 from lamu.operators import Diagonal
 from lamu.priors.independent import Independent
 from lamu.priors.interface import IndependentLeaves
 from lamu.record import record
-from lamu.sizes import require_positive
 from lamu.typing import Array, DTypeLike, Number, Params, PyTree, RandomKey
 
 __all__ = ["Gates", "LayerwiseNormal", "LearnedNormal", "Normal"]

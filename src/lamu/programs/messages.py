@@ -16,11 +16,11 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from numpyro.distributions import constraints as supports
 
+from lamu.base.dtype_policy import lenient
 from lamu.conjugate_target import MessageTarget, independent_groups, updated
 from lamu.constraints import Constraints
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
-from lamu.dtype_policy import lenient
 from lamu.families import Categorical, Product
 from lamu.families.interface import finite_draws
 from lamu.families.products import factor_of

@@ -14,11 +14,11 @@ import numpy as np
 from numpyro.distributions.transforms import biject_to
 
 from lamu import tree
+from lamu.base.dtype_policy import lenient
 from lamu.constraints import Constraints, TransformedBelief
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.data.wording import aligned
-from lamu.dtype_policy import lenient
 from lamu.families import Product
 from lamu.families.products import factor_of
 from lamu.priors import Prior

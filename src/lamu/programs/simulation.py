@@ -19,8 +19,8 @@ from numpyro import handlers
 from numpyro.distributions import ImproperUniform, Unit
 
 from lamu import tree
+from lamu.base.dtype_policy import lenient
 from lamu.data.wording import nearest
-from lamu.dtype_policy import lenient
 from lamu.programs.density import (
     LogJoint,
     RowsPlate,

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from lamu.lazy_imports import lazy_names
+from lamu.base.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from lamu.running.checkpoints import CheckpointError, Checkpoints, NotWritten, Unsaved

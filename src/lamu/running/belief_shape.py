@@ -31,7 +31,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from lamu import tree
-from lamu.compile_once import compiled_lightly, compiled_once
+from lamu.base.compile_once import compiled_lightly, compiled_once
 from lamu.conjugate_target import MessageTarget
 from lamu.convergence import LARGEST_SHAPE, NARROWEST, Convergence, pareto_shape
 from lamu.data.arrays import Arrays

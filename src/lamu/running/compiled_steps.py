@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.compile_once import compiled_lightly, compiled_once, once_a_shape, subkey
+from lamu.base.compile_once import compiled_lightly, compiled_once, once_a_shape, subkey
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.objective import Objective

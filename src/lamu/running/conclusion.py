@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory
+from lamu.base.compile_once import compiled_once, subkey
+from lamu.base.sizes import number
 from lamu.batch_statistics import BatchStatistics
-from lamu.compile_once import compiled_once, subkey
 from lamu.conjugate_target import MessageTarget
 from lamu.convergence import LARGEST_R_HAT, Convergence, Unconverged, WorseThanMean
 from lamu.data.arrays import Arrays, FewRows
@@ -35,7 +36,6 @@ from lamu.record import restored
 from lamu.running.history import History
 from lamu.running.schedule import Rounds
 from lamu.running.validation import mean_and_margin, row_losses
-from lamu.sizes import number
 from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey, State
 

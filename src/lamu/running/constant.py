@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from lamu.compile_once import compiled_lightly, compiled_once
+from lamu.base.compile_once import compiled_lightly, compiled_once
 from lamu.data.batch import Batch, with_offset
 from lamu.likelihoods import Likelihood
 from lamu.supports import value_of

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.compile_once import compiled_lightly, compiled_once, subkey
+from lamu.base.compile_once import compiled_lightly, compiled_once, subkey
 from lamu.conjugacy import ConjugateModel
 from lamu.conjugate_target import MessageTarget
 from lamu.convergence import Convergence

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lamu.base.sizes import number, whole_number
 from lamu.data.arrays import Arrays, folds_of, split, warn_of_scale
 from lamu.data.batch import Batch
 from lamu.data.precision import require_room
@@ -17,7 +18,6 @@ from lamu.data.stream import Stream
 from lamu.objective import Objective
 from lamu.protocol import runnable
 from lamu.running.compiled_steps import algorithm_of
-from lamu.sizes import number, whole_number
 from lamu.supports import value_of
 from lamu.target import Target
 from lamu.typing import Array, Data, PyTree, RandomKey, State

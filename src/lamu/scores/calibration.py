@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lamu.base.sizes import whole_number
 from lamu.data.wording import nearest
 from lamu.scores.proper_scores import (
     accuracy,
@@ -23,7 +24,6 @@ from lamu.scores.proper_scores import (
     surprise,
     target,
 )
-from lamu.sizes import whole_number
 from lamu.typing import Prediction, Targets
 
 __all__ = [

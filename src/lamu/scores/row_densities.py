@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
+from lamu.base.sizes import whole_number
 from lamu.convergence import RowLogProb, UnreliableWeights
 from lamu.data.batch import Batch
 from lamu.families.interface import finite_draws
@@ -19,7 +20,6 @@ from lamu.posterior import Posterior
 from lamu.predictives.lazy import room_for
 from lamu.predictives.sampled import require_room
 from lamu.scores.calibration import Estimate
-from lamu.sizes import whole_number
 from lamu.target import weights_belief
 from lamu.typing import Array, Belief, Data, Params, RandomKey
 

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from lamu import memory, tree
-from lamu.compile_once import compiled_once
+from lamu.base.compile_once import compiled_once
 from lamu.composition import stacking_weights
 from lamu.data.arrays import Arrays, repeats, warn_of_scale
 from lamu.data.batch import Batch

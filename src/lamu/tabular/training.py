@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from lamu.compile_once import compiled_lightly
+from lamu.base.compile_once import compiled_lightly
+from lamu.base.dtype_policy import lenient
 from lamu.data.batch import Batch
-from lamu.dtype_policy import lenient
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.record import record, static

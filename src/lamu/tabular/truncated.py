@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.bisection import search
-from lamu.choose import bounded, choose
+from lamu.base.bisection import search
+from lamu.base.choose import bounded, choose
 from lamu.families.special import log_normal_cdf, log_normal_interval, log_normal_pdf
 from lamu.likelihoods import Likelihood
 from lamu.likelihoods.interface import LikelihoodWrapper

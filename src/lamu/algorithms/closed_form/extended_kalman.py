@@ -11,9 +11,10 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from lamu import memory, tree
+from lamu.base.dtype_policy import full_products
+from lamu.base.sizes import require
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
-from lamu.dtype_policy import full_products
 from lamu.expectations import Exact
 from lamu.families import Gaussian, Point, Product
 from lamu.model import Model
@@ -26,7 +27,6 @@ from lamu.priors import gaussian_belief
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.record import record
 from lamu.rule import gaussian_step
-from lamu.sizes import require
 from lamu.typing import Array, Data, Number, Numeric, Params, RandomKey, State, Trace
 
 __all__ = [

@@ -13,7 +13,8 @@ from jax.core import Tracer
 
 from lamu import tree
 from lamu.algorithms.closed_form.extrapolation import CALM, Sweeps, extrapolated
-from lamu.compile_once import compiled_lightly, compiled_once
+from lamu.base.compile_once import compiled_lightly, compiled_once
+from lamu.base.sizes import require_whole_field, whole_number
 from lamu.conjugate_target import message_target
 from lamu.convergence import Convergence
 from lamu.data.arrays import Arrays
@@ -29,7 +30,6 @@ from lamu.predictives.graph import GraphRule
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import PolynomialDecay, RateLike, rate
 from lamu.record import record, static
-from lamu.sizes import require_whole_field, whole_number
 from lamu.typing import Array, Belief, Data, Numeric, Params, PyTree, RandomKey, Statistics, Trace
 
 __all__ = [

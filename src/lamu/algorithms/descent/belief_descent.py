@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.algorithms.descent.estimators import Estimator, Global
 from lamu.algorithms.optimisers import Optimizer, optax_step, optimiser_or
+from lamu.base.sizes import number, whole_number
 from lamu.data.batch import Batch
 from lamu.divergences import Divergence, ReverseKL
 from lamu.families import Gaussian, Point, Product
@@ -22,7 +23,6 @@ from lamu.priors.interface import restricted
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Annealed, Rate, RateLike, rate
 from lamu.record import record, static
-from lamu.sizes import number, whole_number
 from lamu.typing import Array, Belief, Data, Number, Numeric, Params, PyTree, RandomKey, State, Trace
 
 __all__ = [

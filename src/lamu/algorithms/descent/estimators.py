@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from lamu import fast_random
+from lamu.base import fast_random
 from lamu.data.batch import with_offset
 from lamu.families.location_scale import BaseDistribution, LocationScale, StandardNormal
 from lamu.objective import BatchLoss

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lamu.base.sizes import require_whole_field, whole_number
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.data.stream import Stream
@@ -23,7 +24,6 @@ from lamu.priors import Belief, independent_normal
 from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, recipe, require_part, runnable
 from lamu.rate import Annealed
 from lamu.record import record, static
-from lamu.sizes import require_whole_field, whole_number
 from lamu.typing import Array, Data, Numeric, PyTree, RandomKey, State, Targets, Trace
 
 __all__ = ["Anchors", "Bootstrap", "DeepEnsemble", "Diversity", "Seeds", "deep_ensemble", "pooled"]

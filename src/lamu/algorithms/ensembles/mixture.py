@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.algorithms.ensembles.deep_ensemble import DeepEnsemble, deep_ensemble
+from lamu.base.sizes import require_whole_field, whole_number
 from lamu.data.batch import Batch
 from lamu.families import Gaussian, Mixture, Point, Product
 from lamu.families.products import factor_of
@@ -15,7 +16,6 @@ from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, Choices, Traits, recipe
 from lamu.record import record, static
-from lamu.sizes import require_whole_field, whole_number
 from lamu.typing import Array, Belief, Data, Params, PyTree, RandomKey, State, Trace
 
 __all__ = ["EqualWeights", "EvidenceWeights", "Mixed", "mixture"]

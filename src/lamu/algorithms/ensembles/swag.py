@@ -8,6 +8,7 @@ from typing import TypeAlias
 import jax
 import jax.numpy as jnp
 
+from lamu.base.sizes import require, require_whole_field
 from lamu.batch_statistics import BatchStatistics, Recomputed
 from lamu.data.batch import Batch
 from lamu.families import Gaussian, Point, Product
@@ -17,7 +18,6 @@ from lamu.posterior import Posterior
 from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, recipe, require_part, runnable
 from lamu.rate import Annealed, WarmRestarts
 from lamu.record import record, static
-from lamu.sizes import require, require_whole_field
 from lamu.typing import Array, Data, Number, Numeric, Params, RandomKey, State, Trace
 
 __all__ = [

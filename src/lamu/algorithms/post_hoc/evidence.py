@@ -22,6 +22,7 @@ from lamu import tree
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, fit_laplace, prior_precision
 from lamu.algorithms.post_hoc.mode import LARGEST_RESIDUAL, residual_at
 from lamu.algorithms.post_hoc.scale_search import PriorScales, ScalePerLayer
+from lamu.base.sizes import number
 from lamu.convergence import Unconverged
 from lamu.data.arrays import Arrays
 from lamu.data.stream import Stream
@@ -31,7 +32,6 @@ from lamu.operators import Dense, StructureLike
 from lamu.posterior import Posterior
 from lamu.priors import LayerwiseNormal, gaussian_belief
 from lamu.record import record
-from lamu.sizes import number
 from lamu.typing import Array, Data, Number, Numeric, Params, PyTree, RandomKey
 
 __all__ = ["Evidence", "evidence", "scales_by_evidence", "tuned"]

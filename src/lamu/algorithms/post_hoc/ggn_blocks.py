@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import memory, tree
-from lamu.compile_once import once_a_shape
+from lamu.base.compile_once import once_a_shape
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian
 from lamu.model import Model

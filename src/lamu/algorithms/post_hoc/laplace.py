@@ -34,7 +34,7 @@ from lamu.algorithms.post_hoc.mode import (
     residual_of,
 )
 from lamu.algorithms.post_hoc.subnetwork import AllWeights, HeadWeights, WeightsChoice, matching
-from lamu.compile_once import subkey
+from lamu.base.compile_once import subkey
 from lamu.data.batch import Batch
 from lamu.families import Point
 from lamu.model import Model

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from lamu import memory, tree
 from lamu.algorithms.post_hoc.ggn_blocks import batch_curvature, by_products, bytes_per_row, evaluated
-from lamu.compile_once import compiled_once, subkey
+from lamu.base.compile_once import compiled_once, subkey
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian, Point, Product
 from lamu.model import Model

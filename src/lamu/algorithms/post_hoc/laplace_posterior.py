@@ -17,7 +17,7 @@ from lamu import tree
 from lamu.algorithms.closed_form.linear_regression import Directions, integrate_noise
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, RowSums, fit_laplace, row_sums
 from lamu.algorithms.post_hoc.mode import LARGEST_RESIDUAL, Polished
-from lamu.compile_once import compiled_once
+from lamu.base.compile_once import compiled_once
 from lamu.convergence import Unconverged
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch

@@ -51,8 +51,8 @@ from lamu.algorithms.post_hoc.scale_search import (
     spread_rows,
     tempered_total,
 )
-from lamu.bisection import last_within
-from lamu.choose import choose, refine_grid, simplex, walk_downhill
+from lamu.base.bisection import last_within
+from lamu.base.choose import choose, refine_grid, simplex, walk_downhill
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.operators import MatrixFree

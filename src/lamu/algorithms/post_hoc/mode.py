@@ -25,8 +25,8 @@ import numpy as np
 from lamu import tree
 from lamu.algorithms.post_hoc.ggn_blocks import evaluated
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, prior_precision, rows_per_pass
-from lamu.bisection import last_within
-from lamu.compile_once import compiled_once
+from lamu.base.bisection import last_within
+from lamu.base.compile_once import compiled_once
 from lamu.convergence import Convergence
 from lamu.data.batch import Batch, with_offset
 from lamu.model import Model

@@ -14,6 +14,7 @@ from lamu.algorithms.closed_form.linear_regression import Directions, integrate_
 from lamu.algorithms.post_hoc.laplace import mode_finder
 from lamu.algorithms.post_hoc.mode import dispersions_around, is_pretrained
 from lamu.algorithms.post_hoc.subnetwork import HeadWeights
+from lamu.base.sizes import require
 from lamu.data.batch import Batch, with_offset
 from lamu.families.matrix_normal import LinearNormalGamma
 from lamu.model import supervised
@@ -24,7 +25,6 @@ from lamu.predictives.gaussian import StudentRule, head_features, head_size, out
 from lamu.priors import independent_normal
 from lamu.protocol import Algorithm, Choices, Traits, Wrapper, recipe
 from lamu.record import record
-from lamu.sizes import require
 from lamu.typing import Array, Belief, Data, Number, OperatorTree, Params, RandomKey, State, Trace
 
 __all__ = ["NeuralLinear", "absorb", "neural_linear"]

@@ -17,8 +17,9 @@ from lamu.algorithms.post_hoc.laplace import Laplace, curvature_or, mode_finder,
 from lamu.algorithms.post_hoc.laplace_fit import RowSums, row_sums
 from lamu.algorithms.post_hoc.laplace_posterior import AveragedGaussNewton
 from lamu.algorithms.post_hoc.scale_search import PriorScales, ScalePerLayer, ScalePerWeight, prior_of
+from lamu.base.dtype_policy import lenient
+from lamu.base.sizes import require, whole_number
 from lamu.data.batch import Batch
-from lamu.dtype_policy import lenient
 from lamu.families import Point
 from lamu.likelihoods.dispersion import FixedDispersion
 from lamu.objective import Objective
@@ -28,7 +29,6 @@ from lamu.posterior import Posterior
 from lamu.priors import LayerwiseNormal, LearnedNormal, Normal
 from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, recipe
 from lamu.record import record, static
-from lamu.sizes import require, whole_number
 from lamu.typing import Array, Data, Number, Params, RandomKey, State, Trace
 
 __all__ = ["OnlineLaplace", "OnlineState", "online_laplace"]

@@ -14,7 +14,7 @@ import numpy as np
 
 from lamu import memory, tree
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, prior_precision
-from lamu.compile_once import compiled_once
+from lamu.base.compile_once import compiled_once
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.families import Gaussian

@@ -11,6 +11,7 @@ import numpy as np
 
 from lamu import tree
 from lamu.algorithms.post_hoc.laplace_fit import fit_laplace
+from lamu.base.sizes import require_whole_field
 from lamu.families import Gaussian, Point
 from lamu.model import Model
 from lamu.networks import Network
@@ -20,7 +21,6 @@ from lamu.operators import Diagonal
 from lamu.posterior import Posterior
 from lamu.priors import Belief, Independent, LearnedNormal, Prior, independent_normal
 from lamu.record import record, static
-from lamu.sizes import require_whole_field
 from lamu.target import Target
 from lamu.typing import Array, Data, Params, RandomKey, State
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.base.sizes import require_whole_field
 from lamu.data.batch import Batch
 from lamu.families import Point, Product
 from lamu.geometry import ClippedAffine, Group
@@ -17,7 +18,6 @@ from lamu.posterior import Posterior
 from lamu.protocol import Choices, Info, Runnable, Traits, recipe
 from lamu.rate import Annealed, Rate, RateLike, decay, rate
 from lamu.record import record, static
-from lamu.sizes import require_whole_field
 from lamu.typing import Data, Numeric, Params, PyTree, RandomKey, State, Trace
 from lamu.update_rules import NoMomentum, PlainAverage
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lamu.base.sizes import whole_number
 from lamu.expectations import Delta, Exact, Expectation, MonteCarlo, Quadrature
 from lamu.expectations.worst_case import WorstCaseOfDraws
 from lamu.geometry import Compressed, Geometry, Retraction, Straight
@@ -15,7 +16,6 @@ from lamu.operators.kronecker import KroneckerFactored
 from lamu.protocol import recipe
 from lamu.rate import Annealed, PolynomialAverage, RateLike, averaging, decay, rate
 from lamu.rule import Rule
-from lamu.sizes import whole_number
 from lamu.update_rules import ByFanIn, Clipped, DampedInverse, Inverse, MovingAverage
 
 __all__ = ["bsam", "ivon", "noisy_kfac", "ogn", "slang", "vogn", "von"]

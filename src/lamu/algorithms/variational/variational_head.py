@@ -12,6 +12,7 @@ from jax.scipy.linalg import cho_solve
 
 from lamu import tree
 from lamu.algorithms.optimisers import Optimizer, optax_step, optimiser_or
+from lamu.base.sizes import require
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian, Point, Product
 from lamu.model import Model, supervised
@@ -24,7 +25,6 @@ from lamu.priors import independent_normal
 from lamu.protocol import Choices, Info, Runnable, recipe
 from lamu.rate import Annealed, Rate, RateLike, rate
 from lamu.record import record, static
-from lamu.sizes import require
 from lamu.typing import Array, Data, Number, Numeric, Params, RandomKey, State, Trace
 
 __all__ = ["DenseHead", "DiagonalHead", "HeadState", "VariationalHead", "expected_log_likelihood", "variational_head"]

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from lamu.base.sizes import sized
 from lamu.families import Gaussian
 from lamu.graphs.elimination import Eliminated, Local, ProductProposal, Proposal, Reshaped, Rest
 from lamu.graphs.expressions import Environment
@@ -27,7 +28,6 @@ from lamu.latent.locals.encoder import (
 )
 from lamu.operators import Diagonal
 from lamu.record import record, static
-from lamu.sizes import sized
 from lamu.typing import Array, Belief, DTypeLike, Number, Params, RandomKey
 
 __all__ = [

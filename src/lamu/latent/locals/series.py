@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from lamu.base.sizes import sized
 from lamu.families import Gaussian
 from lamu.graphs.elimination import Eliminated, Local, ProductProposal, Proposal, Rest
 from lamu.graphs.expressions import Environment
@@ -21,7 +22,6 @@ from lamu.networks.interface import adapted, outputs
 from lamu.networks.recurrent import EveryStep
 from lamu.operators import Diagonal
 from lamu.record import record, static
-from lamu.sizes import sized
 from lamu.typing import Array, DTypeLike, Params, RandomKey, State
 
 __all__ = ["Recurrent", "Smoother"]

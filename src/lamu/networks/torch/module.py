@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.dtype_policy import floating
+from lamu.base.dtype_policy import floating
 from lamu.networks.interface import Network, in_new_thread
 from lamu.networks.torch.eager import Mode, Module, Tensor, unwrapped
 from lamu.networks.torch.program import TorchProgram, first_names, read

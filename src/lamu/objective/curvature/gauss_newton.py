@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.base.sizes import require_whole_field
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian
 from lamu.likelihoods import Likelihood
@@ -36,7 +37,6 @@ from lamu.operators import AnyStructure, Diagonal, LowRank
 from lamu.operators.interface import is_operator
 from lamu.operators.kronecker import KroneckerBlocks, KroneckerFactored
 from lamu.record import record, static
-from lamu.sizes import require_whole_field
 from lamu.typing import Array, Inputs, OperatorTree, Params, PyTree, RandomKey, Targets
 
 __all__ = ["AtOutputs", "GaussNewton", "LowRankGradients", "OverData", "SampledGaussNewton", "SquaredGradients"]

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import optax
 
 from lamu import tree
+from lamu.base.sizes import require
 from lamu.data.batch import Batch
 from lamu.families import Gaussian
 from lamu.objective.batch_loss import BatchLoss, Gradient
 from lamu.objective.curvature.interface import Curvature, Evaluation, evaluated, hessian_product, without_padding
 from lamu.operators import AnyStructure
 from lamu.record import record
-from lamu.sizes import require
 from lamu.supports import value_of
 from lamu.typing import Number, Params, RandomKey
 

@@ -18,7 +18,7 @@ import numpy as np
 from jax.core import eval_context
 from jax.extend.core import get_opaque_trace_state
 
-from lamu.compiled_programs import keep_compiled
+from lamu.base.compiled_programs import keep_compiled
 from lamu.typing import Array, RandomKey
 
 __all__ = [
