@@ -20,8 +20,8 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (104_045, 74_000),
-    "files": (356, 330),
+    "lines": (104_049, 74_000),
+    "files": (357, 330),
     "lines of code": (51_583, 36_000),
     "lines of code, core": (34_431, 25_000),
     "lines of code, graphs": (8_262, 6_000),
