@@ -235,7 +235,7 @@ def test_covariance_on_minibatches_is_the_posteriors_to_a_twentieth(make: Any) -
 def test_without_friction_batches_heat_the_chain() -> None:
     """Hamiltonian steps on subsampled gradients, and the same with friction and its noise."""
     lengths: dict[str, Any] = {"chains": 16, "warmup": 200, "draws": 90, "thinning": 20}
-    without = Dynamics(step_size=sghmc(0.02).step_size, momentum=Friction(jnp.asarray(0.0)), **lengths)
+    without = Dynamics(step_size=sghmc(0.02).step_size, momentum=Friction(1e-9), **lengths)
     right = sghmc(0.004, friction=0.3, **lengths)
     found = [covariance(lamu.fit(MODEL, (X, Y), s, batch_size=4).posterior.samples) for s in (without, right)]
     assert relative(found[1], COVARIANCE) < 0.3
@@ -468,6 +468,17 @@ def test_chains_that_stay_in_modes_of_their_own_are_said_to_weigh_them_by_their_
     assert len(said) == 1
     places = np.sign(np.asarray(fit.posterior.samples["network"]).mean(axis=1))
     assert set(places.tolist()) == {-1.0, 1.0}
+
+
+@pytest.mark.measured
+def test_chains_of_a_network_that_did_not_mix_are_said_not_to_have() -> None:
+    """Their weights may be permuted, and minibatches give no log density: outputs at the rows tell it."""
+    model = lamu.Model(lamu.networks.MLP((3,)), lamu.likelihoods.Gaussian(0.5))
+    sampler = sgld(1e-6, chains=2, warmup=0, draws=100, thinning=1)
+    with pytest.warns(lamu.Unconverged, match=r"did not mix \(R-hat .*diagnose\(posterior, x\)"):
+        fit = lamu.fit(model, (X, Y), sampler)
+    found = lamu.mcmc.diagnose(fit.posterior, X[:1])
+    assert fit.convergence.r_hat > found.largest_r_hat > 1.1
 
 
 def test_chains_of_cycles_start_apart_and_others_where_the_density_says() -> None:

@@ -12,9 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
+from lamu.base.compile_once import compiled_lightly
 from lamu.convergence import LARGEST_R_HAT, Convergence
+from lamu.data.arrays import Arrays
 from lamu.density import Density
 from lamu.families import Draws
+from lamu.model import Model
 from lamu.posterior import Posterior
 from lamu.target import Target
 from lamu.typing import Array, Belief, Inputs, Params, State
@@ -252,6 +255,7 @@ _REFUSES, _TAKES_ALL, _DIVERGES, _EXCHANGES = 0.01, 0.999, 0.01, 0.02
 _SLOW = 0.2  # BFMI: below it in funnels (0.04 to 0.19), above in Student's and Cauchy's distributions (0.21 to 0.7)
 _FEWEST_OF_A_CYCLE = 5  # draws; fewer do not show the spread within a mode
 _MOST = 10_000  # largest number of coordinates that are tested
+_ROWS = 16  # whose outputs are compared
 _MOST_MIXED = 256  # of them for an effective sample size
 _LONGER = "take more warm-up and draws, and see lamu.mcmc.diagnose(posterior)"
 
@@ -275,11 +279,13 @@ def complaints(belief: Belief, model: Target) -> list[str]:
     return reasons or _disagreement(statistics, values, model) or _slow_energies(statistics)
 
 
-def mixing(belief: Belief, model: Target) -> Convergence | None:
+def mixing(posterior: Posterior, rows: object) -> Convergence | None:
     """Returns the mixing of chains as a `Convergence`; None for too few draws."""
-    # It is measured for the log density and, where weights are identified, for the weights.
+    # It is measured for the log density and, where weights are identified, for the weights. Where neither is there, as
+    # of a network that was sampled in minibatches, it is measured for the outputs at some of the rows.
     from numpyro.diagnostics import effective_sample_size
 
+    belief, model = _belief(posterior), posterior.model
     leaves = jax.tree.leaves(belief.samples)
     if not leaves or leaves[0].shape[1] < _FEWEST:
         return None
@@ -287,6 +293,8 @@ def mixing(belief: Belief, model: Target) -> Convergence | None:
     named = [np.asarray(statistics["log_density"], np.float64)[:, :, None]] if "log_density" in statistics else []
     if model.identified:
         named.append(_coordinates(leaves)[:, :, :_MOST_MIXED])
+    elif not named and isinstance(model, Model) and isinstance(rows, Arrays):
+        named.append(_outputs_at_rows(posterior, rows))
     if not named:
         return None
     values = np.concatenate(named, axis=2)
@@ -295,7 +303,26 @@ def mixing(belief: Belief, model: Target) -> Convergence | None:
     if not values.shape[2]:
         return None
     ess = effective_sample_size(values)
-    return Convergence(r_hat=float(np.max(split_r_hat(values))), ess=float(np.min(ess)), remedy=_LONGER)
+    remedy = _LONGER if model.identified else _LONGER.replace("(posterior)", "(posterior, x)")
+    return Convergence(r_hat=float(np.max(split_r_hat(values))), ess=float(np.min(ess)), remedy=remedy)
+
+
+def _outputs_at_rows(posterior: Posterior, rows: Arrays) -> np.ndarray:
+    """Returns outputs at a few rows, of draws evenly along every chain, `[chains, draws, rows and outputs]`."""
+    x = rows.take(np.linspace(0, rows.count - 1, min(rows.count, _ROWS)).astype(int)).x
+    samples = _belief(posterior).samples
+    chains, draws = jax.tree.leaves(samples)[0].shape[:2]
+    places = np.linspace(0, draws - 1, _FEWEST).astype(int)
+    # One call a draw: a convolution in a loop of a program is slow on a CPU.
+    of = lambda chain, draw: _of_draw(
+        posterior.model, jax.tree.map(lambda leaf: np.asarray(leaf[chain, draw]), samples), posterior.network_state, x
+    )
+    return np.array([[np.asarray(of(chain, draw), np.float64).ravel() for draw in places] for chain in range(chains)])
+
+
+@compiled_lightly()
+def _of_draw(model: Model, params: Params, state: State, x: Any) -> Array:
+    return model.outputs(params, state, x)[0]
 
 
 def split_r_hat(values: np.ndarray) -> np.ndarray:

@@ -386,7 +386,9 @@ def warn_unconverged(fit: Fit, example: Batch | None, chosen_earlier: bool) -> N
     measured = fit.posterior.convergence
     if measured is None or measured.converged or fit.interrupted:
         return
-    if isinstance(fit.posterior.belief, Draws) and (measured.r_hat or 0.0) > LARGEST_R_HAT:
+    belief, r_hat = fit.posterior.belief, measured.r_hat or 0.0
+    compared = isinstance(belief, Draws) and (fit.posterior.model.identified or belief.statistics is not None)
+    if compared and r_hat > LARGEST_R_HAT:
         return  # `UnreliableChains` was already given
     if chosen_earlier:
         remedy = "validation chose a state before the end; leave validation out for the end itself"

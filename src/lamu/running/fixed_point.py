@@ -161,7 +161,7 @@ def convergence_of(
     # necessary.
     belief = posterior.belief
     if isinstance(belief, Draws):
-        return mixing(belief, posterior.model)
+        return mixing(posterior, rows)
     if isinstance(belief, Ensemble):
         members = [
             convergence_of(
