@@ -20,17 +20,17 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (104_049, 74_000),
+    "lines": (104_078, 74_000),
     "files": (357, 330),
-    "lines of code": (51_583, 36_000),
-    "lines of code, core": (34_431, 25_000),
+    "lines of code": (51_602, 36_000),
+    "lines of code, core": (34_450, 25_000),
     "lines of code, graphs": (8_262, 6_000),
     "lines of code, tables": (8_890, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.478, 0.5),
     "import lines a line of code": (0.168, 0.15),
     "`Any` a thousand lines of code": (39.8, 40),
-    "`isinstance` a thousand lines of code": (23.7, 14),
+    "`isinstance` a thousand lines of code": (23.8, 14),
     "abstract bases": (44, 30),
     "names of classes in two files": (21, 0),
 }
