@@ -41,6 +41,18 @@ def series(states: int, steps: int) -> np.ndarray:
     return y
 
 
+def scales() -> np.ndarray:
+    """Two series whose states differ in their scale alone: .2, 1 and 4."""
+    random = np.random.default_rng(2)
+    z = np.zeros((2, 150), int)
+    for row in z:
+        row[0] = random.integers(3)
+        for t in range(1, 150):
+            row[t] = row[t - 1] if random.random() < 0.96 else (row[t - 1] + random.integers(1, 3)) % 3
+    y = np.array([0.2, 1.0, 4.0])[z] * random.normal(size=z.shape)
+    return y / y.std()
+
+
 def documents(topics: int, words: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Documents of sixty words, most of them about one topic."""
     random = np.random.default_rng(0)
@@ -54,11 +66,12 @@ def documents(topics: int, words: int, count: int) -> tuple[np.ndarray, np.ndarr
     ("graph", "data"),
     [
         (models.GaussianMixture(3, 2), {"y": blobs()}),
+        pytest.param(models.HiddenMarkov(3, 150), {"y": scales()}, marks=pytest.mark.stress),
         pytest.param(models.HiddenMarkov(2, 40), {"y": series(2, 40)}, marks=pytest.mark.stress),
         pytest.param(models.HiddenMarkov(5, 60), {"y": series(5, 60)}, marks=pytest.mark.stress),
         pytest.param(models.Topics(4, 30), {"words": documents(4, 30, 100)}, marks=pytest.mark.stress),
     ],
-    ids=["mixture", "two states", "five states", "topics"],
+    ids=["mixture", "scales", "two states", "five states", "topics"],
 )
 def test_every_seed_ends_at_the_best_bound(graph: lamu.Graph, data: dict[str, Any]) -> None:
     algorithm, rows = lamu.algorithms.vmp(), graph.read(data)

@@ -249,7 +249,7 @@ def best_starts(
         places = jax.random.permutation(jax.random.fold_in(key, 0), len(batch.mask))[:most]
         rows = jax.tree.map(lambda leaf: leaf[places], batch)
 
-    def ascended(key: RandomKey) -> State:
+    def ascended(numbered: tuple[RandomKey, Numeric]) -> State:
         def energy(own: Statistics, statistics: Statistics) -> Array:
             all_statistics = {**statistics, **own}
             return rows.total(target.row_bounds(all_statistics, rows, T)) + target.shared_log_joint(all_statistics) / T
@@ -268,12 +268,12 @@ def best_starts(
                 statistics = {**statistics, **{name: target.kinds[name].under(beliefs[name]) for name in names}}
             return beliefs, value
 
-        first = target.first_beliefs(key, rows, T, number=0)
+        first = target.first_beliefs(numbered[0], rows, T, number=numbered[1])
         return jax.lax.fori_loop(0, sweeps, sweep, (first, jnp.asarray(-jnp.inf, T.dtype)))
 
     # The steps of a series cost as much as for one start; the rows of all starts at once would fill the cache.
-    side_by_side = jax.vmap if steps > 1 else lambda f: lambda keys: jax.lax.map(f, keys)
-    beliefs, values = jax.jit(side_by_side(ascended))(jax.random.split(key, starts))
+    side_by_side = jax.vmap if steps > 1 else lambda f: lambda numbered: jax.lax.map(f, numbered)
+    beliefs, values = jax.jit(side_by_side(ascended))((jax.random.split(key, starts), jnp.arange(starts)))
     best = jax.lax.top_k(jnp.where(jnp.isfinite(values), values, -jnp.inf), count)[1]
     return jax.tree.map(lambda leaf: leaf[best], beliefs)
 

@@ -17,7 +17,7 @@ from lamu.data.batch import Batch
 from lamu.families import Beta, Dirichlet, Point, Product
 from lamu.families import Dirichlet as Shares
 from lamu.families.products import factor_of
-from lamu.graphs.exemplars import groups, points, scores, spread, with_neighbours
+from lamu.graphs.exemplars import groups, points, scores, spread, time_points
 from lamu.graphs.expressions import Environment, StickBreaking, Variable
 from lamu.graphs.factor import Known
 from lamu.graphs.joint import Row, dtype_of, in_dtype, log_joint, own_natural, shape_of, value_of
@@ -220,7 +220,7 @@ def first_beliefs(
     alike = {name: s.factor.first_concentration for s in in_rows if s.factor.exchangeable for name in s.factor.names}
     statistics = _priors(shared_key, shared, alike, batch.weight.dtype, temperature, given)
     with lenient():
-        places = _places(jax.random.fold_in(local_key, 2), in_rows, batch)
+        places = _places(jax.random.fold_in(local_key, 2), in_rows, batch, 0 if number is None else number)
         principal = scores(jax.random.fold_in(local_key, 3), in_rows, batch, 0 if number is None else number)
         if number is not None:
             places |= groups(jax.random.fold_in(local_key, 4), in_rows, batch)
@@ -276,7 +276,7 @@ def _priors(
     return statistics
 
 
-def _places(key: RandomKey, in_rows: tuple[GraphSite, ...], batch: Batch) -> dict[str, Array]:
+def _places(key: RandomKey, in_rows: tuple[GraphSite, ...], batch: Batch, start: Numeric) -> dict[str, Array]:
     """Returns, by name, the category of which each row is the exemplar, and the nearest state of each time."""
     seen = tuple(site for site in in_rows if value_of(batch.y, site.name)[0] is not None)
     rows = batch.mask.shape[0]
@@ -292,10 +292,12 @@ def _places(key: RandomKey, in_rows: tuple[GraphSite, ...], batch: Batch) -> dic
             observations, axes = None if series else points(others, batch, 1), ()
         if series:
             if observations is not None:
-                share = 0.5 * jax.random.bernoulli(jax.random.fold_in(own, 0))
-                places[site.name] = spread(own, *with_neighbours(*observations, rows, share), count)[1].reshape(
-                    rows, -1
+                x, weight = (
+                    observations[0].reshape(rows, -1, observations[0].shape[1]),
+                    observations[1].reshape(rows, -1),
                 )
+                nearest = spread(own, *time_points(x, weight, start), count)[1]
+                places[site.name] = nearest.reshape(rows, -1)
             continue
         size = rows * math.prod(axes)
         if observations is None:
