@@ -12,7 +12,7 @@ import lamu
 from lamu.data.arrays import Arrays
 from lamu.folds import centred, folds_of
 from lamu.priors import LearnedNormal, Normal
-from lamu.running.constant import constant_of
+from lamu.running.training_fit import constant_of
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(30, 2))

@@ -29,7 +29,7 @@ from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal, Normal
 from lamu.running.compiled_steps import keys_of
 from lamu.running.conclusion import Diverged, Fit
-from lamu.running.validation import validation_nll, validation_pairs
+from lamu.running.history import validation_nll, validation_pairs
 from lamu.scores import Estimate
 
 RANDOM = np.random.default_rng(0)

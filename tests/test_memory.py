@@ -26,7 +26,7 @@ from lamu.predictives import Deferred, GaussianPredictive, MixturePredictive, Sa
 from lamu.predictives.approximate_classes import ClassProbabilities
 from lamu.predictives.gaussian import StudentPredictive
 from lamu.predictives.lazy import in_memory_chunks, room_for
-from lamu.running.forecast import Forecast, check_memory
+from lamu.running.schedule import Forecast, check_memory
 from tests.for_each import for_each
 
 

@@ -19,7 +19,7 @@ from lamu.algorithms.post_hoc.ggn_blocks import evaluated
 from lamu.algorithms.post_hoc.laplace_fit import fit_laplace, row_sums
 from lamu.data import Arrays, Batch
 from lamu.likelihoods import Bernoulli, Gaussian, Scaled
-from lamu.likelihoods.dispersion import FixedDispersion
+from lamu.likelihoods.bases import FixedDispersion
 from lamu.loop import fit
 from lamu.model import Model
 from lamu.networks import MLP, BatchNorm, Linear

@@ -13,7 +13,7 @@ import pytest
 import lamu
 from lamu.folds import centred, in_units
 from lamu.likelihoods import Gamma, PerPosition, Poisson, RightCensored, Weibull, ZeroInflated, links
-from lamu.running.constant import constant_of
+from lamu.running.training_fit import constant_of
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(60, 2))

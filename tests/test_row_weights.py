@@ -18,7 +18,7 @@ from lamu.data import UnscaledWeights
 from lamu.data.arrays import repeats, warn_of_scale
 from lamu.likelihoods import Gaussian, Scaled
 from lamu.priors import LearnedNormal, Normal
-from lamu.running.validation import split_validation
+from lamu.running.history import split_validation
 from lamu.sklearn import BayesianClassifier, BayesianRegressor
 from lamu.sklearn import estimator as estimators
 from lamu.sklearn.estimator import distinct

@@ -24,7 +24,7 @@ from lamu.networks.kernel_features import LaplaceKernel, Matern
 from lamu.predictives import Sampled
 from lamu.record import decode, encode
 from lamu.running.checkpoints import Checkpoints
-from lamu.running.constant import constant_of
+from lamu.running.training_fit import constant_of
 from lamu.tabular import stacked_fit
 from lamu.tabular.candidates import (
     ADDITIVE,

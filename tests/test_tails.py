@@ -40,7 +40,7 @@ from lamu.likelihoods import (
     Weibull,
     ZeroInflated,
 )
-from lamu.likelihoods.dispersion import FixedDispersion
+from lamu.likelihoods.bases import FixedDispersion
 from lamu.likelihoods.interface import LikelihoodWrapper
 from lamu.record import record
 from lamu.tabular.truncated import Truncated

@@ -15,7 +15,7 @@ import lamu
 from lamu.data import Arrays
 from lamu.priors import Normal
 from lamu.running.conclusion import Fit, warn_worse_than_mean
-from lamu.running.validation import Best, split_validation, validation_nll
+from lamu.running.history import Best, split_validation, validation_nll
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 3))

@@ -31,7 +31,7 @@ from lamu.posterior import Posterior, require_whole
 from lamu.predictives import Linearised, Predictive, Weighted
 from lamu.protocol import Algorithm
 from lamu.record import declared, decode, encode, record
-from lamu.running.validation import training_rows
+from lamu.running.history import training_rows
 from lamu.scores.proper_scores import row_counts
 from lamu.typing import Array, Data, Inputs, Params, RandomKey, State, Targets
 

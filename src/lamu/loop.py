@@ -39,20 +39,19 @@ from lamu.running.conclusion import (
     warn_unconverged,
     warn_worse_than_mean,
 )
-from lamu.running.forecast import Forecast, check_memory, memory_checked
-from lamu.running.history import History
-from lamu.running.progress import Interruption, Progress
-from lamu.running.resume import Resumption
-from lamu.running.schedule import Block, Length, Steps
-from lamu.running.training_fit import warn_training_fit
-from lamu.running.validation import (
+from lamu.running.history import (
     Best,
+    History,
     bytes_in_memory,
     posterior_nll,
     split_validation,
     training_rows,
     validation_nll,
 )
+from lamu.running.progress import Interruption, Progress
+from lamu.running.resume import Resumption
+from lamu.running.schedule import Block, Forecast, Length, Steps, check_memory, memory_checked
+from lamu.running.training_fit import warn_training_fit
 from lamu.supports import value_of
 from lamu.target import Target, require_target
 from lamu.typing import Data, Number, State

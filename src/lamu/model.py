@@ -26,7 +26,7 @@ from lamu.data.batch import Batch, with_offset
 from lamu.data.precision import blocks, moments, refuse_lost, unscaled
 from lamu.data.stream import Stream, aligned, by_name, column_names, inputs_of, read
 from lamu.likelihoods import Likelihood, Scaled
-from lamu.likelihoods.dispersion import FixedDispersion
+from lamu.likelihoods.bases import FixedDispersion
 from lamu.networks import Network, Standardised, scan_friendly
 from lamu.networks.interface import adapted, inputs_named, outputs
 from lamu.networks.output_range import output_range, require_scales

@@ -20,7 +20,7 @@ from lamu.graphs.normal_factors import NormalFactor
 from lamu.graphs.potential import AtMean, Potential
 from lamu.graphs.program import GraphSite
 from lamu.graphs.statistics import Numbers, Statistics, Vectors
-from lamu.likelihoods.dispersion import FixedDispersion
+from lamu.likelihoods.bases import FixedDispersion
 from lamu.operators import Diagonal, Scalar
 from lamu.priors import Normal, Prior
 from lamu.record import record, static

@@ -10,7 +10,7 @@ import numpy as np
 from jax.scipy.special import ndtr
 
 from lamu.families.special import log_normal_cdf, log_normal_interval, log_normal_pdf
-from lamu.likelihoods.dispersion import DispersionPrior, LearnedScale, LogNormalDispersion
+from lamu.likelihoods.bases import DispersionPrior, LearnedScale, LogNormalDispersion
 from lamu.likelihoods.interface import Likelihood, LikelihoodWrapper
 from lamu.record import record, static
 from lamu.supports import Interval, Support

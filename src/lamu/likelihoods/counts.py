@@ -18,10 +18,9 @@ from lamu.families.special import (
     log_tails_of_beta,
     log_tails_of_gamma,
 )
-from lamu.likelihoods.dispersion import Dispersed, DispersionPrior, LogNormalDispersion
+from lamu.likelihoods.bases import Dispersed, DispersionPrior, IndependentTargets, LogNormalDispersion
 from lamu.likelihoods.interface import Likelihood, LikelihoodWrapper
 from lamu.likelihoods.links import Log, PositiveLink, SquareRoot, log_sigmoid, require_link
-from lamu.likelihoods.several_targets import IndependentTargets
 from lamu.record import record
 from lamu.supports import Counts
 from lamu.typing import Array, Number, Params, RandomKey, Targets

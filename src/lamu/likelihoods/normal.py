@@ -14,9 +14,8 @@ from jax.scipy.special import ndtr
 
 from lamu.base.sizes import require_positive
 from lamu.families.special import log_normal_cdf, log_normal_interval
-from lamu.likelihoods.dispersion import DispersionPrior, LearnedScale, LogNormalDispersion
+from lamu.likelihoods.bases import DispersionPrior, IndependentTargets, LearnedScale, LogNormalDispersion, target_of
 from lamu.likelihoods.interface import Likelihood
-from lamu.likelihoods.several_targets import IndependentTargets, target_of
 from lamu.record import record
 from lamu.supports import Real
 from lamu.typing import Array, Number, Params, RandomKey, Targets

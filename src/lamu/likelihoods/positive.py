@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.scipy.special import betainc, betaln, digamma, gammaln, polygamma
 
 from lamu.families.special import cdf_of_gamma, log_tails_of_beta, log_tails_of_gamma
-from lamu.likelihoods.dispersion import Dispersed, DispersionPrior, LogNormalDispersion
+from lamu.likelihoods.bases import Dispersed, DispersionPrior, LogNormalDispersion
 from lamu.likelihoods.links import (
     ComplementaryLogLog,
     Log,

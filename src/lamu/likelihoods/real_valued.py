@@ -12,7 +12,7 @@ from jax.scipy.special import betainc, betaln, digamma, i0e, i1e
 from lamu.base.dtype_policy import lenient
 from lamu.base.sizes import require, require_positive, require_share
 from lamu.families.special import log1mexp, log_prob_of_student, log_tails_of_student
-from lamu.likelihoods.dispersion import Dispersed, DispersionPrior, LearnedScale, LogNormalDispersion
+from lamu.likelihoods.bases import Dispersed, DispersionPrior, LearnedScale, LogNormalDispersion
 from lamu.record import record
 from lamu.supports import Circle, Real
 from lamu.typing import Array, Number, Params, RandomKey

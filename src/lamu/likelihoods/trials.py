@@ -11,10 +11,10 @@ from jax.nn import log_softmax
 from jax.scipy.special import betainc
 
 from lamu.families.special import log_choose, log_tails_of_beta, stirling
+from lamu.likelihoods.bases import IndependentTargets
 from lamu.likelihoods.classes import Categorical
 from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.links import Logit, ProbabilityLink, require_probability_link
-from lamu.likelihoods.several_targets import IndependentTargets
 from lamu.record import record, static
 from lamu.supports import Counts
 from lamu.typing import Array, Params, RandomKey, Targets

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.base.sizes import require_positive
-from lamu.likelihoods.dispersion import DispersionPrior, GammaPowerLaw
+from lamu.likelihoods.bases import DispersionPrior, GammaPowerLaw
 from lamu.networks.interface import Network, outputs
 from lamu.networks.wrapper import NetworkWrapper
 from lamu.priors.interface import IndependentLeaves, Prior

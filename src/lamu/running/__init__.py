@@ -6,11 +6,10 @@ from lamu.base.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from lamu.running.checkpoints import CheckpointError, Checkpoints, NotWritten, Unsaved
-    from lamu.running.history import History
+    from lamu.running.history import Best, History
     from lamu.running.progress import Progress
     from lamu.running.resume import Resumption
     from lamu.running.schedule import Block
-    from lamu.running.validation import Best
 else:
     __getattr__, __dir__ = lazy_names(__name__, __file__)
 

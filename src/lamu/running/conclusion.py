@@ -33,9 +33,8 @@ from lamu.predictives.sampled import OwnStatistics
 from lamu.priors import LearnedNormal
 from lamu.protocol import Algorithm, runnable
 from lamu.record import restored
-from lamu.running.history import History
+from lamu.running.history import History, mean_and_margin, row_losses
 from lamu.running.schedule import Rounds
-from lamu.running.validation import mean_and_margin, row_losses
 from lamu.target import Target
 from lamu.typing import Array, Params, RandomKey, State
 

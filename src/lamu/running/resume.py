@@ -17,9 +17,8 @@ from lamu.objective import Objective
 from lamu.protocol import Algorithm
 from lamu.running.checkpoints import CheckpointError, Checkpoints, Snapshot, described, rows_described
 from lamu.running.compiled_steps import OneDevice
-from lamu.running.history import History
+from lamu.running.history import Best, History
 from lamu.running.sharding import Processes, is_sharded, require_library
-from lamu.running.validation import Best
 from lamu.typing import Document, State
 
 __all__ = ["Resumption", "SharedResumption"]

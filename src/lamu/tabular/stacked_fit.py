@@ -33,8 +33,8 @@ from lamu.posterior import Posterior
 from lamu.predictives import Sampled
 from lamu.running.checkpoints import Checkpoints, described, of_part, rows_described
 from lamu.running.conclusion import warn_constant
-from lamu.running.constant import constant_of
 from lamu.running.progress import Progress
+from lamu.running.training_fit import constant_of
 from lamu.supports import value_of
 from lamu.tabular.candidates import Candidate, candidates_for, candidates_to_continue, sharpened
 from lamu.tabular.training import (

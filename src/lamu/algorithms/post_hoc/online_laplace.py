@@ -21,7 +21,7 @@ from lamu.base.dtype_policy import lenient
 from lamu.base.sizes import require, whole_number
 from lamu.data.batch import Batch
 from lamu.families import Point
-from lamu.likelihoods.dispersion import FixedDispersion
+from lamu.likelihoods.bases import FixedDispersion
 from lamu.objective import Objective
 from lamu.objective.curvature import Curvature
 from lamu.operators import AnyStructure, Dense, Diagonal, KroneckerFactored, StructureLike
