@@ -302,6 +302,7 @@ def test_what_an_index_refuses() -> None:
             "share is probabilities that sum to one of shape \\(2, 3\\), and the index cuts",
         ),
         (lambda: part[0], TypeError, "part is a mean vector with its precision matrix of shape \\(2,\\)"),
+        (lambda: W[:, kind], TypeError, r"'W' mixes a slice .* W\[a\] with plate=\(3, 2\) for W\[:, a\]"),
         (lambda: W[:, 0] @ w, TypeError, "an index has taken that axis from W"),
         (
             lambda: W[states, 0],

@@ -186,6 +186,12 @@ def member(of: Expression, index: Any) -> Expression:
         for part in first:
             of = Indexed(of, part, alone=True) if isinstance(part, Expression) else Sliced(of, part)
         return member(of, last)
+    if several:
+        name = ", ".join(sorted(of.names))
+        raise TypeError(
+            f"the index of {name!r} mixes a slice with a variable or an input of the rows; put the axes that are kept "
+            f"last, {name}[a] with plate=(3, 2) for {name}[:, a] with plate=(2, 3), or index every axis, {name}[z, a]"
+        )
     return Indexed(of, index) if isinstance(index, Expression) else Sliced(of, index)
 
 
