@@ -20,11 +20,11 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (104_024, 74_000),
+    "lines": (104_030, 74_000),
     "files": (352, 330),
-    "lines of code": (51_610, 36_000),
+    "lines of code": (51_616, 36_000),
     "lines of code, core": (34_449, 25_000),
-    "lines of code, graphs": (8_271, 6_000),
+    "lines of code, graphs": (8_277, 6_000),
     "lines of code, tables": (8_890, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.478, 0.5),
