@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -107,7 +108,7 @@ def fit(
             each twice as long as the one before, until `Fit.convergence` is within its limits, and at most about 32,768
             steps or 64 epochs, whichever is more. A stream is then passed over 50 times.
         steps: the number of steps, instead of epochs.
-        batch_size: rows a step.
+        batch_size: rows a step; by messages (`svi`) the largest number, since all batches of an epoch have the same.
         seed: of all randomness; the same seed gives the same bits on the same machine.
         validation: rows to validate on: a share of the data, which is held out by the seed, or separate data. Their
             negative log predictive density is computed at the end of every epoch (at most every 64 steps), and the
@@ -188,6 +189,9 @@ def fit(
             _require_shared(traits, rows)
         rows, validation_rows = split_validation(rows, validation, model, seed)
         validation_rows = validation_rows if validation_rows is None else devices.rows(validation_rows)
+        if traits.messages and isinstance(rows, Arrays):
+            # λ averages the batches, in which a last one of few rows would count as much as the others.
+            batch_size = math.ceil(rows.count / math.ceil(rows.count / batch_size))
         length = Length.of(algorithm, rows, batch_size, epochs, steps)
         if devices.spans_processes:  # whose streams may differ in their batches, and share one rate
             length = replace(length, total=int(devices.agree(length.total or 0)) or None)

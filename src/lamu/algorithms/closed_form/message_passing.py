@@ -581,9 +581,9 @@ def svi(learning_rate: RateLike | None = None, kappa: float | None = None, delay
 
     (at T = 1): the rule, with an exact expectation for a minibatch that represents all N rows. With \(\rho_t =
     1/(1 + t)\), the default for a `lamu.ConjugateModel` and for variables without common factors, λ is the average of
-    the batches' messages, and after every epoch of equal batches the posterior itself. Otherwise the default is
-    \(\rho_t = 4/(t + 7)\), which forgets the first steps, when the parts of the belief were far from each other
-    (`lamu.natural_rule.FallingRate`).
+    the batches' messages, and after every epoch of equal batches the posterior itself; `lamu.fit` divides arrays into
+    equal batches of at most `batch_size` rows. Otherwise the default is \(\rho_t = 4/(t + 7)\), which forgets the first
+    steps, when the parts of the belief were far from each other (`lamu.natural_rule.FallingRate`).
 
     On a `lamu.Graph` it is the same step for the shared variables, \(\lambda \leftarrow (1 - \rho_t) \lambda + \rho_t
     \nabla_\mu E_q[\log p]\), with optimal latents of the batch's rows, ρ = 1. One gradient in μ a step.
