@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (104_030, 74_000),
+    "lines": (104_034, 74_000),
     "files": (352, 330),
-    "lines of code": (51_616, 36_000),
-    "lines of code, core": (34_449, 25_000),
+    "lines of code": (51_618, 36_000),
+    "lines of code, core": (34_451, 25_000),
     "lines of code, graphs": (8_277, 6_000),
     "lines of code, tables": (8_890, 5_000),
     "lines of code, outside of the library": (0, 0),
