@@ -20,7 +20,7 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (104_034, 74_000),
+    "lines": (104_036, 74_000),
     "files": (352, 330),
     "lines of code": (51_618, 36_000),
     "lines of code, core": (34_451, 25_000),
