@@ -12,15 +12,17 @@ import pytest
 
 import lamu
 from lamu.base.dtype_policy import lenient
-from lamu.data import Batch
+from lamu.data import Arrays, Batch
 from lamu.density import nothing
 from lamu.families import Draws
 from lamu.mcmc import DelayedAcceptance, Diagnosis, SequentialTest, UnreliableChains, diagnose, inference_data
 from lamu.mcmc.chains import LogTarget, TransitionInfo, posterior_from_draws
-from lamu.mcmc.diagnostics import complaints, split_r_hat
+from lamu.mcmc.diagnostics import complaints, mixing, split_r_hat
 from lamu.mcmc.hamiltonian import Hamiltonian
 from lamu.mcmc.metropolis import Langevin
 from lamu.objective import Objective
+from lamu.posterior import Posterior
+from lamu.predictives import Sampled
 
 
 def log_density(theta):
@@ -211,6 +213,19 @@ def test_a_bad_run_is_said_to_be_one() -> None:
     np.testing.assert_allclose(split_r_hat(NOISE), 1.0, atol=0.01)
     assert split_r_hat(none) == 1.0
     assert np.isinf(split_r_hat(none + np.arange(4)[:, None]))
+
+
+def test_modes_of_a_network_that_are_alike_in_density_are_told_by_its_outputs() -> None:
+    model = lamu.Model(lamu.networks.MLP((2,), "tanh"), lamu.likelihoods.Gaussian(1.0))
+    rows = Arrays.of((NOISE.T[:20], NOISE[0, :20]))
+    params, state = model.init(jax.random.key(0), rows.full())
+    samples = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*NOISE.shape, *leaf.shape)), params)
+    for apart in (0.0, 3.0):
+        samples["network"]["layers"][1]["bias"] = jnp.asarray(NOISE + apart * (np.arange(4)[:, None] > 1))[..., None]
+        belief = Draws(samples, {"log_density": NOISE})
+        found = mixing(Posterior(model, belief, state, Sampled(), jax.random.key(0)), rows)
+        assert (found.r_hat > 1.1) == (apart > 0)
+        assert found.ess > 800  # of all draws' log densities
 
 
 @pytest.mark.stress

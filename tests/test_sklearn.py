@@ -414,3 +414,9 @@ def test_nullable_columns_with_gaps_are_numbers() -> None:
     plain = x.astype({"b": float, "c": float})
     of = lambda table: linear(BayesianRegressor).fit(table, np.arange(12.0)).predict(table)
     np.testing.assert_array_equal(of(x), of(plain))
+
+
+@pytest.mark.parametrize("wrong", ["laplace", lamu.algorithms.laplace])
+def test_what_is_no_algorithm_is_refused(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"algorithm=.*laplace"):
+        BayesianRegressor(network=lamu.networks.Linear(), algorithm=wrong).fit(*table(5))

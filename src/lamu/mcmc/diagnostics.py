@@ -281,8 +281,8 @@ def complaints(belief: Belief, model: Target) -> list[str]:
 
 def mixing(posterior: Posterior, rows: object) -> Convergence | None:
     """Returns the mixing of chains as a `Convergence`; None for too few draws."""
-    # It is measured for the log density and, where weights are identified, for the weights. Where neither is there, as
-    # of a network that was sampled in minibatches, it is measured for the outputs at some of the rows.
+    # It is measured for the log density and, where weights are identified, for the weights; where they are not, for the
+    # outputs at some rows, as modes may be alike in their log density. Outputs are those of some draws alone.
     from numpyro.diagnostics import effective_sample_size
 
     belief, model = _belief(posterior), posterior.model
@@ -293,18 +293,17 @@ def mixing(posterior: Posterior, rows: object) -> Convergence | None:
     named = [np.asarray(statistics["log_density"], np.float64)[:, :, None]] if "log_density" in statistics else []
     if model.identified:
         named.append(_coordinates(leaves)[:, :, :_MOST_MIXED])
-    elif not named and isinstance(model, Model) and isinstance(rows, Arrays):
-        named.append(_outputs_at_rows(posterior, rows))
-    if not named:
+    every = [np.concatenate(named, axis=2)] if named else []
+    if isinstance(model, Model) and isinstance(rows, Arrays) and not model.identified:
+        every.append(_outputs_at_rows(posterior, rows))
+    parts = [part[:, :, part.std(axis=(0, 1)) > 0] for part in every]  # a constant coordinate has neither
+    parts = [part for part in parts if part.shape[2]]
+    if not parts:
         return None
-    values = np.concatenate(named, axis=2)
-    still = values.std(axis=(0, 1)) == 0  # a constant coordinate has neither
-    values = values[:, :, ~still]
-    if not values.shape[2]:
-        return None
-    ess = effective_sample_size(values)
+    r_hat = max(float(np.max(split_r_hat(part))) for part in parts)
+    ess = effective_sample_size(parts[0])  # of all draws, where there is a log density; else of the outputs
     remedy = _LONGER if model.identified else _LONGER.replace("(posterior)", "(posterior, x)")
-    return Convergence(r_hat=float(np.max(split_r_hat(values))), ess=float(np.min(ess)), remedy=remedy)
+    return Convergence(r_hat=r_hat, ess=float(np.min(ess)), remedy=remedy)
 
 
 def _outputs_at_rows(posterior: Posterior, rows: Arrays) -> np.ndarray:

@@ -385,16 +385,18 @@ def warn_unconverged(fit: Fit, example: Batch | None, chosen_earlier: bool) -> N
     measured = fit.posterior.convergence
     if measured is None or measured.converged or fit.interrupted:
         return
-    belief, r_hat = fit.posterior.belief, measured.r_hat or 0.0
-    compared = isinstance(belief, Draws) and (fit.posterior.model.identified or belief.statistics is not None)
-    if compared and r_hat > LARGEST_R_HAT:
-        return  # `UnreliableChains` was already given
+    belief, model = fit.posterior.belief, fit.posterior.model
+    if isinstance(belief, Draws) and (measured.r_hat or 0.0) > LARGEST_R_HAT:
+        from lamu.mcmc.diagnostics import complaints  # imported here, as only samplers need it
+
+        if complaints(belief, model):
+            return  # `UnreliableChains` was already given
     if chosen_earlier:
         remedy = "validation chose a state before the end; leave validation out for the end itself"
     else:
         longer = "train longer (without epochs and steps, fit takes as many as it needs)"
         general = f"{longer}, with a rate that falls to zero, for instance Annealed(1e-2)"
-        if fit.posterior.model.identified and is_certain(fit.posterior.belief):  # a mode that can be reached exactly
+        if model.identified and is_certain(belief):  # a mode that can be reached exactly
             way = "lamu.algorithms.map_estimate(optax.lbfgs()) with steps=100 and all rows in a batch"
             general = f"{longer}, or find the mode by {way}"
         unscaled = "" if example is None else fit.posterior.model.unscaled_inputs(example)
@@ -402,7 +404,6 @@ def warn_unconverged(fit: Fit, example: Batch | None, chosen_earlier: bool) -> N
     problem = "the posterior has not converged"
     if measured.at_fixed_point:
         problem, remedy = "the belief has converged and is not the posterior", _OTHER_SHAPE
-        model = fit.posterior.model
         if example is not None and isinstance(model, MessageTarget) and model.has_categories(example):
             remedy = _OF_CATEGORIES
     elif not measured.has_shape:

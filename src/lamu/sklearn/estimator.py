@@ -33,6 +33,7 @@ from lamu.networks import MLP
 from lamu.posterior import Posterior
 from lamu.predictives import InputMixture, Predictive
 from lamu.priors import LearnedNormal, Normal
+from lamu.protocol import require_part
 from lamu.record import decode, encode, modules_of
 from lamu.tabular import fit_table
 from lamu.typing import Inputs, Options, Targets
@@ -425,7 +426,7 @@ class BayesianEstimator(PosteriorEstimator):
         if all(choice is None for choice in (self.network, self.prior, self.algorithm, self.epochs)):
             return fit_table(x, y, likelihood, weight=weight, seed=seed).posterior
         network = MLP((64, 64)) if self.network is None else self.network
-        chosen = self.algorithm is None or self.algorithm.traits.chooses_prior_scale
+        chosen = self.algorithm is None or require_part(self.algorithm, "algorithm").traits.chooses_prior_scale
         default = LearnedNormal(0.5) if chosen else Normal(0.5)
         prior = default if self.prior is None else self.prior
         model = Model(network, likelihood, prior).standardised(x, y, weight)
