@@ -248,5 +248,7 @@ def test_permutations_are_exact_under_the_null_and_see_dependence() -> None:
     apart = generator.normal(size=(300, 2))
     first = generator.normal(size=300)
     together = np.stack([first, first], 1)
-    assert scores.kernel_drift(apart, together).found
+    for offset in (0.0, 1e9):
+        assert scores.kernel_drift(offset + apart, offset + together).found
+    assert scores.kernel_drift(np.full(20, 0.1), np.full(15, 0.1)).p_value == 1.0
     assert not scores.drift(apart, together, level=0.001).found

@@ -451,7 +451,7 @@ def kernel_drift(
     old, other = (part[random.permutation(len(part))[:most]] for part in (old, other))
     both = np.concatenate([old, other])
     scale = both.std(axis=0)
-    both = both / np.where(scale > 0, scale, 1.0)
+    both = (both - both.mean(axis=0)) / np.where(scale > 0, scale, 1.0)  # centred, as squares far from zero round
     squares = np.sum(both**2, axis=1)
     distance = np.maximum(squares[:, None] + squares[None] - 2 * both @ both.T, 0.0)
     middle = float(np.median(distance[np.triu_indices(len(both), 1)]))
@@ -466,7 +466,7 @@ def kernel_drift(
     orders = np.stack([start, *(random.permutation(start) for _ in range(permutations))])
     forms = signs(orders)
     values = np.einsum("pi,pi->p", forms @ kernel, forms)
-    p = float(np.mean(values >= values[0] * (1 - 1e-12)))
+    p = float(np.mean(values >= values[0] - 1e-12))
     return Drift((f"all of {', '.join(names)}",), values[:1], np.array([p]), level)
 
 
