@@ -394,6 +394,24 @@ def test_a_trial_from_which_a_sweep_leaves_the_domain_is_undone(after: float) ->
     trial, begun = replace(trial, earlier={"theta": jnp.asarray(1.0)}), {"theta": jnp.asarray(7.0)}
     state = EmState(jnp.asarray(0.1), jnp.asarray(0.2), start.settled, trial, begun, jnp.asarray(-33.0))
     swept = replace(state, theta={"theta": jnp.asarray(after)}, log_density=jnp.asarray(116403.0))
-    end = extrapolated("theta", state, swept, jnp.asarray(True), lambda theta: theta, lambda theta: theta)
+    same, true = lambda theta: theta, jnp.asarray(True)
+    end = extrapolated("theta", state, swept, true, true, same, same)
     assert float(end.theta["theta"]) == (2.0 if after == 2.0 else 1.0)
     assert float(end.log_density) == (116403.0 if after == 2.0 else -33.0)
+
+
+@pytest.mark.parametrize("after", [2.0, np.nan], ids=["absurd", "outside"])
+def test_a_sweep_whose_bound_is_a_rounding_error_ends_the_ascent(after: float) -> None:
+    """Of 20 runs on 108 quarters in single precision six ended at NaN."""
+    start = Sweeps.start(jnp.asarray(1.0), jnp.asarray(-jnp.inf))
+    ascent = replace(start.ascent, earlier={"theta": jnp.asarray(6.0)}, noise=jnp.asarray(22.0), phase=jnp.asarray(0))
+    begun, bound, rounding = {"theta": jnp.asarray(7.0)}, jnp.asarray(245.0), jnp.asarray(0.01)
+    state = EmState(jnp.asarray(0.1), jnp.asarray(0.2), start.settled, ascent, begun, bound)
+    swept = replace(state, theta={"theta": jnp.asarray(after)}, log_density=jnp.asarray(448002.0))
+    sane = ascent.is_sane(swept.log_density - bound, rounding)
+    assert not sane
+    assert ascent.is_sane(jnp.asarray(-30.0), rounding)
+    assert ascent.is_sane(jnp.asarray(1e9), jnp.asarray(23.0))
+    same = lambda theta: theta
+    end = extrapolated("theta", state, swept, jnp.asarray(True), sane | np.isnan(after), same, same)
+    assert (float(end.theta["theta"]), float(end.log_density), bool(end.settled)) == (6.0, 245.0, True)

@@ -2,8 +2,11 @@
 
 # Of two sweeps with steps r and r + v of the textbook parameters, logarithms of positive ones, and
 # \(\alpha = |r|/|v|\), a trial at \(x_0 + 2 \alpha r + \alpha^2 v\). If its bound is lower, or it leaves the domain,
-# the ascent goes on from the values after both sweeps. Source: Varadhan & Roland (2008), "Simple and globally
-# convergent methods for accelerating the convergence of any EM algorithm", sections 3 and 5.
+# the ascent goes on from the values after both sweeps. Another sweep that leaves the domain, or whose bound can only be
+# a rounding error, ends the ascent at the last values whose bound is known.
+#
+# Source: Varadhan & Roland (2008), "Simple and globally convergent methods for accelerating the convergence of any EM
+# algorithm", sections 3 and 5.
 
 from __future__ import annotations
 
@@ -27,6 +30,7 @@ CALM = 3  # sweeps near the fixed point that end an ascent: more than the two be
 _LONGER, _LONGEST = 4.0, 1024.0  # factor of the longest step, up after a trial that was kept, and down after another
 _FORGOTTEN = 0.9  # of the slowest rate, after each trial
 _QUIETER = 0.98  # of the rounding error, after each sweep
+_ABSURD = 100.0  # rounding errors of the bound, at once: in single precision that of 108 quarters rose by 447,757 nats
 
 
 @record
@@ -55,6 +59,10 @@ class Ascent:
         """Returns the rounding error of what a sweep cannot lower."""
         # Those of a filter are far larger than those of one sum: they have the size of what it falls nevertheless.
         return jnp.maximum(_QUIETER * self.noise, jnp.where(self.is_trial, 0.0, fell)).astype(self.noise.dtype)
+
+    def is_sane(self, rise: Array, rounding: Array) -> Array:
+        """Whether the rise to a bound, or its fall, is no error of a bound with errors beyond those of one sum."""
+        return (self.noise <= rounding) | (jnp.abs(rise) <= _ABSURD * self.noise)
 
     def before(self, last: Array, residual: Array, power: int = 1) -> Array:
         """Returns the last residual, or that of the slowest errors: residuals shrink by this power of theirs."""
@@ -88,12 +96,13 @@ def extrapolated(
     state: S,
     swept: S,
     higher: Array,
+    sane: Array,
     real: Callable[[PyTree], PyTree],
     back: Callable[[PyTree], PyTree],
 ) -> S:
     """Returns the state after a sweep, with a trial beyond two of them, or that before a rejected trial."""
-    # The sweep of `field` led from `state` to `swept`; `higher` says whether it began no lower than the one before, and
-    # `real` and `back` convert the field to coordinates and from them.
+    # The sweep of `field` led from `state` to `swept`; `higher` says whether it began no lower than the one before,
+    # `sane` whether no rounding error made it, and `real` and `back` convert the field to coordinates and from them.
     past = state.ascent
     last, now = getattr(state, field), getattr(swept, field)
     x0, x1, x2 = real(past.earlier), real(last), real(now)
@@ -107,7 +116,7 @@ def extrapolated(
     trial = back(tree.add(tree.add(x0, r, 2.0 * alpha), v, alpha**2))
     judged = past.is_trial
     # Of precisions that have lost their digits a bound may be anything: then the sweep from there leaves the domain.
-    is_valid = ~jnp.any(jnp.array([jnp.any(jnp.isnan(leaf)) for leaf in jax.tree.leaves(x2)]))
+    is_valid = sane & ~jnp.any(jnp.array([jnp.any(jnp.isnan(leaf)) for leaf in jax.tree.leaves(x2)]))
     # The step of the sweep from a trial and the one before it are not of one ascent, and have no ratio.
     ratio = state.before / jnp.where(state.residual > 0, state.residual, 1.0)
     ascent = replace(
@@ -127,6 +136,7 @@ def extrapolated(
     again = replace(
         past, phase=jnp.full_like(past.phase, -_PLAIN_AGAIN), longest=jnp.maximum(past.longest / _LONGER, _LONGER)
     )
-    undone = replace(state, ascent=again, **{field: past.earlier})
-    fails = judged & ~(higher & is_valid)
+    ended = ~judged & ~is_valid & jnp.isfinite(state.before)
+    undone = replace(state, ascent=again, settled=ended, **{field: past.earlier})
+    fails = ended | (judged & ~(higher & is_valid))
     return jax.tree.map(lambda old, new: jnp.where(fails, old, new).astype(old.dtype), undone, on)

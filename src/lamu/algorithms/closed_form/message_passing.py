@@ -215,7 +215,8 @@ class Vmp(CoordinateAscent):
         real = lambda beliefs: {name: belief.real() for name, belief in beliefs.items()}
         back = lambda moved: {name: belief.with_real(moved[name]) for name, belief in swept.beliefs.items()}
         higher = value >= state.bound - jnp.maximum(_rounding(value), noise)
-        return extrapolated("beliefs", state, swept, higher, real, back)
+        sane = state.ascent.is_sane(value - state.bound, _LOST * _rounding(state.bound))
+        return extrapolated("beliefs", state, swept, higher, sane, real, back)
 
     def _dispersions(self, objective: Objective, statistics: Statistics, batch: Batch, dispersions: Params) -> Params:
         """Returns the dispersions after a step; none if every message is exact."""
@@ -501,7 +502,8 @@ class Em(CoordinateAscent):
         ascent = state.ascent.swept(state.theta, rise <= self.smallest_rise(value, batch), noise)
         swept = EmState(residual, before, ascent.calm >= CALM, ascent, theta, value)
         back = lambda moved: graph.constraints.constrain(moved)[0]
-        return extrapolated("theta", state, swept, rise >= -noise, graph.constraints.unconstrain, back)
+        sane = state.ascent.is_sane(rise, _LOST * _rounding(state.log_density))
+        return extrapolated("theta", state, swept, rise >= -noise, sane, graph.constraints.unconstrain, back)
 
     def posterior(self, key: RandomKey, state: EmState, objective: Objective, data: Data, trace: Trace) -> Posterior:
         # Returns the point θ of the best restart.
