@@ -32,7 +32,7 @@ import numpy as np
 import optax
 
 import lamu
-from lamu.base.dtype_policy import all_digits
+from lamu.base.compile_once import all_digits
 from lamu.data import Batch
 from lamu.networks import MLP, Linear, MixedPrecision, ResNet
 from lamu.objective import Objective

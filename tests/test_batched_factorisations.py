@@ -15,7 +15,7 @@ import pytest
 
 import lamu
 from lamu import graphs
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.families import GaussianChain, MultivariateNormal
 from lamu.families.normal_wishart import swept
 from lamu.graphs.expressions import Environment

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lamu.base.bisection import last_within
+from lamu.algorithms.post_hoc.mode import last_within
 from lamu.base.choose import (
     Choice,
     all_of,

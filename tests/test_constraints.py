@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import lamu
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.constraints import Constraints, TransformedBelief
 from lamu.density import nothing, total
 from lamu.families import Draws, Gaussian

@@ -23,8 +23,8 @@ from lamu.predictives import Sampled
 from lamu.protocol import Traits
 from lamu.rate import Annealed, PolynomialAverage, WarmRestarts, averaging, over
 from lamu.running.fixed_point import convergence_of
-from lamu.running.history import training_rows
 from lamu.running.schedule import Rounds
+from lamu.target import training_rows
 
 pytestmark = pytest.mark.measured
 

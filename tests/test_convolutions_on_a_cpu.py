@@ -49,7 +49,7 @@ MODEL = lamu.Model(Convolving(), lamu.likelihoods.Bernoulli())
 
 def looping(monkeypatch: pytest.MonkeyPatch, well: bool) -> None:
     """As on another platform."""
-    monkeypatch.setattr("lamu.model.scan_friendly", lambda *_: well)
+    monkeypatch.setattr(lamu.Model, "scan_friendly", lambda *_: well)
 
 
 def assert_close(one: Any, other: Any, tolerance: float) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import lamu
 from lamu import store
-from lamu.base.field_types import hints_of
+from lamu.base.arguments import hints_of
 from lamu.record import _TYPES, declared, decode, encode
 from tests.for_each import for_each
 from tests.forgeries import FORGERIES, archived, forged, header, members, posteriors

@@ -16,7 +16,7 @@ from scipy import stats
 
 import lamu
 from lamu import graphs
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.families import Beta, Dirichlet, Gamma, MultivariateNormal, NormalGamma, NormalWishart, Point, Wishart
 from lamu.graphs import models
 from lamu.likelihoods import Gaussian

@@ -14,7 +14,7 @@ import pytest
 
 import lamu
 from lamu import graphs
-from lamu.base.sizes import whole
+from lamu.base.arguments import whole
 from lamu.data import Batch
 from lamu.families import Gamma, Point
 from lamu.objective import Objective

@@ -82,7 +82,7 @@ def chains() -> None:
 def one_after_the_other() -> None:
     """Where members do not step under one vmap, the compiler would leave them all on every device."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lamu.model.scan_friendly", lambda *_: False)
+        patch.setattr(lamu.Model, "scan_friendly", lambda *_: False)
         alone, spread = (
             lamu.fit(LINE, (X, Y), MEMBERS, epochs=1, batch_size=10, mesh=devices)
             for devices in (None, mesh(runs=2, data=2))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lamu
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.data import Arrays, Batch
 from lamu.density import nothing
 from lamu.families import Draws

@@ -19,7 +19,7 @@ from numpyro.contrib.control_flow import scan
 from numpyro.infer.util import log_density
 
 import lamu
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from tests.for_each import for_each
 
 sample, plate = numpyro.sample, numpyro.plate

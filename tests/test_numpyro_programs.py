@@ -16,7 +16,7 @@ from numpyro.infer.util import log_density
 from scipy import special
 
 import lamu
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.objective import Objective
 from lamu.programs import LogJoint, NumpyroProgram, ProgramPrior, Rows, SiteBeliefs, Verdict
 from tests.for_each import for_each

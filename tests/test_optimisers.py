@@ -19,7 +19,7 @@ from lamu.algorithms import adam, gradient_descent, sgd, vogn
 from lamu.algorithms.optimisers import adagrad, newton, rmsprop, sam
 from lamu.algorithms.variational.lie_group import LieGroupState, lie_group
 from lamu.algorithms.variational.online_newton import bsam, ogn, von
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.data import Batch
 from lamu.families import Gaussian
 from lamu.geometry import (

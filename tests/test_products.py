@@ -10,7 +10,7 @@ import pytest
 
 import lamu
 from lamu.algorithms.closed_form import extended_kalman
-from lamu.base.dtype_policy import full_products, network_products
+from lamu.base.compile_once import full_products, network_products
 from lamu.limits import NNGP
 from lamu.networks import MLP, Linear
 from lamu.networks.interface import outputs

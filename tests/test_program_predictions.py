@@ -19,7 +19,7 @@ from scipy import special, stats
 
 import lamu
 from lamu import supports
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.families import Draws
 from lamu.objective import Objective
 from lamu.predictives import Sampled

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lamu import graphs, latent, likelihoods, networks
-from lamu.base.sizes import sized, whole_number
+from lamu.base.arguments import sized, whole_number
 from lamu.graphs import models as graph_models
 from lamu.latent import models as latent_models
 from tests.for_each import for_each

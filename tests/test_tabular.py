@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 import lamu
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.cli.training import compile_time
 from lamu.composition import stacking_weights
 from lamu.families import Ensemble, Point

@@ -19,7 +19,7 @@ import numpy as np
 
 from lamu import memory, store, tree
 from lamu.algorithms.ensembles.deep_ensemble import pooled
-from lamu.base.sizes import whole_number
+from lamu.base.arguments import whole_number
 from lamu.data.arrays import Arrays, array_of
 from lamu.data.batch import Batch
 from lamu.families import Gaussian, Point, Product
@@ -31,8 +31,8 @@ from lamu.posterior import Posterior, require_whole
 from lamu.predictives import Linearised, Predictive, Weighted
 from lamu.protocol import Algorithm
 from lamu.record import declared, decode, encode, record
-from lamu.running.history import training_rows
 from lamu.scores.proper_scores import row_counts
+from lamu.target import training_rows
 from lamu.typing import Array, Data, Inputs, Params, RandomKey, State, Targets
 
 __all__ = ["Composition", "average", "bootstrap", "load_composition", "sandwich", "stack"]

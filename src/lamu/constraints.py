@@ -16,7 +16,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import tree
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.record import record, static
 from lamu.typing import Array, Belief, Params, RandomKey
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.constraints import Constraints
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch

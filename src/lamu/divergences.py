@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
 from lamu import tree
-from lamu.base.sizes import require
+from lamu.base.arguments import require
 from lamu.families import Gaussian
 from lamu.operators import Dense, Operator
 from lamu.record import record, static

@@ -35,11 +35,10 @@ from lamu.protocol import Algorithm
 from lamu.rate import Annealed
 from lamu.running.checkpoints import of_part
 from lamu.running.conclusion import Fit
-from lamu.running.history import training_rows
 from lamu.running.progress import SeveralRuns
 from lamu.running.training_fit import constant_of
 from lamu.supports import value_of
-from lamu.target import require_target
+from lamu.target import require_target, training_rows
 from lamu.typing import Array, Data, Options, Params
 
 __all__ = [

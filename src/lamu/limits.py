@@ -10,8 +10,8 @@ from jax.core import Tracer
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jax.scipy.special import gammaln
 
-from lamu.base.dtype_policy import full_products
-from lamu.base.sizes import require_positive, require_whole_field
+from lamu.base.arguments import require_positive, require_whole_field
+from lamu.base.compile_once import full_products
 from lamu.networks.multilayer import ACTIVATIONS, require_activation
 from lamu.record import record, static
 from lamu.typing import Array, Inputs, Number, RandomKey

@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory
-from lamu.base.compile_once import require_untraced
-from lamu.base.dtype_policy import all_digits
-from lamu.base.sizes import whole
+from lamu.base.arguments import whole
+from lamu.base.compile_once import all_digits, require_untraced
 from lamu.batch_statistics import BatchStatistics, require_choice
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
+from lamu.data.precision import bytes_in_memory
 from lamu.data.stream import Stream
 from lamu.model import Model
 from lamu.objective import Objective
@@ -43,10 +43,8 @@ from lamu.running.conclusion import (
 from lamu.running.history import (
     Best,
     History,
-    bytes_in_memory,
     posterior_nll,
     split_validation,
-    training_rows,
     validation_nll,
 )
 from lamu.running.progress import Interruption, Progress
@@ -54,7 +52,7 @@ from lamu.running.resume import Resumption
 from lamu.running.schedule import Block, Forecast, Length, Steps, check_memory, memory_checked
 from lamu.running.training_fit import warn_training_fit
 from lamu.supports import value_of
-from lamu.target import Target, require_target
+from lamu.target import Target, require_target, training_rows
 from lamu.typing import Data, Number, State
 
 __all__ = ["fit"]
@@ -171,19 +169,19 @@ def fit(
         True
     """
     require_untraced("lamu.fit")
+    _require_several(callbacks)
+    batch_size = _whole("batch_size", batch_size)
+    epochs, steps = (
+        None if value is None else _whole(name, value) for name, value in (("epochs", epochs), ("steps", steps))
+    )
     require_target(model)
     require_algorithm(algorithm)
     devices = OneDevice() if mesh is None else _devices_of(mesh, algorithm)
     with all_digits(), devices.guarded():
-        seed, model, traits = whole_seed(seed), model.named(data), algorithm.traits
+        seed, traits = whole_seed(seed), algorithm.traits
         with memory.within(max_memory):
-            from_file = bytes_in_memory(data, validation)
+            model, from_file = model.named(data), bytes_in_memory(data, validation)
             rows = devices.rows(training_rows(model, data))
-        _require_several(callbacks)
-        batch_size = _whole("batch_size", batch_size)
-        epochs, steps = (
-            None if value is None else _whole(name, value) for name, value in (("epochs", epochs), ("steps", steps))
-        )
         _require_sense(traits, batch_size, validation, stop, checkpoint, resume)
         if devices.spans_processes:
             _require_shared(traits, rows)

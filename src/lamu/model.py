@@ -18,9 +18,8 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import memory, tree
-from lamu.base.compile_once import require_untraced
-from lamu.base.dtype_policy import of_rows
-from lamu.base.sizes import whole_number
+from lamu.base.arguments import whole_number
+from lamu.base.compile_once import of_rows, require_untraced
 from lamu.data.arrays import Arrays, array_of, refuse_infinite
 from lamu.data.batch import Batch, with_offset
 from lamu.data.precision import blocks, moments, refuse_lost, unscaled
@@ -29,7 +28,8 @@ from lamu.likelihoods import Likelihood, Scaled
 from lamu.likelihoods.bases import FixedDispersion
 from lamu.networks import Network, Standardised, scan_friendly
 from lamu.networks.interface import adapted, inputs_named, outputs
-from lamu.networks.output_range import output_range, require_scales
+from lamu.networks.multilayer import is_dense
+from lamu.networks.output_range import NARROWED, output_range, require_scales
 from lamu.priors import Normal, Prior
 from lamu.priors.interface import require_prior
 from lamu.record import record, static
@@ -122,7 +122,9 @@ class Model(Target):
         of_rows = lambda weights, x: outputs(self.network, weights, state, x, None, False, None)[0]
         count = 3 if wanted == 2 else 2  # other than the outputs, to tell [outputs, rows] apart
         rows = jax.ShapeDtypeStruct((count, *batch.x.shape[1:]), batch.x.dtype)
-        allowed, shape = output_range(of_rows, weights, rows)
+        scales = self.likelihood.output_scales(wanted)
+        look = output_range if NARROWED.intersection(scales) else lambda *args: (None, jax.eval_shape(*args))
+        allowed, shape = look(of_rows, weights, rows)
         named = f"the network {self.network.name} returns outputs"
         if shape.shape == (wanted, count):
             raise ValueError(f"{named} of shape [outputs, rows]; return their transpose, [rows, outputs]")
@@ -131,7 +133,8 @@ class Model(Target):
                 f"{named} of shape {shape.shape[1:]} a row, but the likelihood {type(self.likelihood).__name__} reads "
                 f"{wanted} a row; give a last layer of {wanted}, in a network of your own by the `outputs` of `init`"
             )
-        require_scales(allowed, self.likelihood.output_scales(wanted), self.network.name, self.likelihood.name)
+        if allowed is not None:
+            require_scales(allowed, scales, self.network.name, self.likelihood.name)
 
     def standardised(self, x: Inputs, y: Targets, weight: object = None) -> Model:
         """Returns the model with the scaling of features, and of a regression target, built in.
@@ -391,7 +394,7 @@ class Model(Target):
 
     def scan_friendly(self, batch: Batch) -> bool:
         """Whether the network runs as fast in a compiled loop as step by step."""
-        return scan_friendly(self.network, batch.x, self.likelihood.outputs(batch.y))
+        return is_dense(self.network) or scan_friendly(self.network, batch.x, self.likelihood.outputs(batch.y))
 
     def unscaled_inputs(self, rows: Batch) -> str:
         """Returns a clause about inputs that were not standardised; codes of categories need no scaling."""

@@ -13,7 +13,7 @@ import numpy as np
 from jax.scipy.special import betainc, digamma, gammaln, xlogy
 
 from lamu import tree
-from lamu.base.sizes import require_positive
+from lamu.base.arguments import require_positive
 from lamu.families import Beta, Dirichlet, Gamma, Gaussian, NormalGamma, NormalWishart
 from lamu.likelihoods.interface import Distribution, Likelihood
 from lamu.record import record, static

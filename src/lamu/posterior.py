@@ -17,9 +17,8 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import memory, predictives, store, tree
-from lamu.base.compile_once import is_traced, require_key
-from lamu.base.dtype_policy import all_digits
-from lamu.base.sizes import whole_number
+from lamu.base.arguments import whole_number
+from lamu.base.compile_once import all_digits, is_traced, require_key
 from lamu.convergence import FEWEST_WEIGHTS, Convergence
 from lamu.data.arrays import UnfamiliarRows
 from lamu.data.wording import getattr_or_substitute

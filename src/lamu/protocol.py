@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
 
-from lamu.base.field_types import checking_arguments
+from lamu.base.arguments import checking_arguments
 from lamu.data.batch import Batch
 from lamu.objective import Objective
 from lamu.posterior import Posterior

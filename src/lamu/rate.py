@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from lamu.base.dtype_policy import lenient
-from lamu.base.sizes import number, require
+from lamu.base.arguments import number, require
+from lamu.base.compile_once import lenient
 from lamu.record import record, static
 from lamu.typing import Array, Number, Numeric, PyTree
 

@@ -29,7 +29,7 @@ from typing import Any, TypeVar, dataclass_transform
 import jax
 import numpy as np
 
-from lamu.base.field_types import checking_arguments, hints_of, is_instance, written
+from lamu.base.arguments import checking_arguments, hints_of, is_instance, written
 from lamu.typing import Data, Document
 
 __all__ = [

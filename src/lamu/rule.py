@@ -31,7 +31,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import predictives, tree
-from lamu.base.sizes import require, require_whole_field
+from lamu.base.arguments import require, require_whole_field
 from lamu.data.batch import Batch
 from lamu.expectations import Delta, Expectation
 from lamu.families import Categorical, Gaussian, Point, Product

@@ -21,7 +21,7 @@ from jax.core import Tracer
 
 from lamu import tree
 from lamu.constraints import Constraints
-from lamu.data.arrays import Arrays
+from lamu.data.arrays import Arrays, warn_of_scale
 from lamu.data.batch import Batch
 from lamu.data.stream import Stream
 from lamu.data.wording import getattr_or_substitute
@@ -540,6 +540,14 @@ def require_target(model: object) -> None:
     if not isinstance(model, Target):
         shown = textwrap.shorten(repr(model), 60, placeholder="…")
         raise TypeError(f"model={shown} is not a model; give lamu.Model(network, likelihood) or lamu.Graph")
+
+
+def training_rows(model: Target, data: Data, stacklevel: int = 4) -> Arrays | Stream:
+    """Returns data as training rows; warns of weights whose sum is far from the number of rows."""
+    rows = model.read(data)
+    if isinstance(rows, Arrays) and rows is not data:
+        warn_of_scale(rows.weight, stacklevel=stacklevel)
+    return rows
 
 
 def same_structure(a: object, b: object) -> bool:

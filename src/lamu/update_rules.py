@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.base.sizes import require
+from lamu.base.arguments import require
 from lamu.record import record, static
 from lamu.typing import Array, Number, Numeric, OperatorTree, Params
 

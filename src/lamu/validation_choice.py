@@ -37,10 +37,10 @@ from lamu.priors import Hierarchy, LearnedNormal, Prior
 from lamu.protocol import Algorithm, require_algorithm
 from lamu.running.checkpoints import of_part
 from lamu.running.conclusion import Diverged, Fit
-from lamu.running.history import mean_and_margin, row_losses, training_rows, validation_pairs
+from lamu.running.history import mean_and_margin, row_losses, validation_pairs
 from lamu.running.progress import SeveralRuns
 from lamu.running.schedule import Rounds
-from lamu.target import require_target
+from lamu.target import require_target, training_rows
 from lamu.typing import Data, Inputs, Options
 
 __all__ = [

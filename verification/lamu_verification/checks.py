@@ -16,7 +16,7 @@ from lamu.algorithms.ensembles.deep_ensemble import deep_ensemble
 from lamu.algorithms.optimisers import adam, gradient_descent, map_estimate, sgd
 from lamu.algorithms.post_hoc.laplace import laplace, last_layer
 from lamu.algorithms.variational.online_newton import ivon, vogn, von
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.expectations import Exact

@@ -13,7 +13,7 @@ from lamu import tree
 from lamu.algorithms.optimisers import adagrad, kfac, newton, rmsprop, sam
 from lamu.algorithms.variational.lie_group import lie_group
 from lamu.algorithms.variational.online_newton import bsam, noisy_kfac, ogn, slang
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.data.batch import Batch
 from lamu.expectations import FenchelRelaxation
 from lamu.geometry import Affine, Straight

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.data.batch import Batch
 from lamu.loop import fit
 from lamu.mcmc.chains import LogTarget

@@ -21,7 +21,7 @@ from lamu.algorithms.post_hoc.online_laplace import online_laplace
 from lamu.algorithms.post_hoc.scale_search import OneScale
 from lamu.algorithms.variational.conjugate_scales import conjugate_scales
 from lamu.algorithms.variational.online_newton import von
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.data import load
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch

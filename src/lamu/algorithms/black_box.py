@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.base.sizes import whole_number
+from lamu.base.arguments import whole_number
 from lamu.data.batch import Batch
 from lamu.families import Gaussian, Point
 from lamu.geometry import Geometry, Retraction

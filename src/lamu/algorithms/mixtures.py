@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.base.sizes import require, require_whole_field
+from lamu.base.arguments import require, require_whole_field
 from lamu.data.batch import Batch
 from lamu.expectations import Delta, Expectation, MonteCarlo
 from lamu.families import Gaussian, Mixture, Point, Product

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.base.sizes import require
+from lamu.base.arguments import require
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gamma, Gaussian, Point, Product
 from lamu.families.matrix_normal import NoiseScale

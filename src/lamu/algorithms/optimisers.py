@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.base.dtype_policy import lenient
-from lamu.base.sizes import whole_number
+from lamu.base.arguments import whole_number
+from lamu.base.compile_once import lenient
 from lamu.data.batch import Batch
 from lamu.expectations import Delta
 from lamu.expectations.worst_case import WorstCase

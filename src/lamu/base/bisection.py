@@ -1,4 +1,4 @@
-"""Bisection: elementwise for arrays, used by all quantiles, and for a predicate of one number."""
+"""Bisection, elementwise for arrays, used by all quantiles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from lamu.typing import Array
 
-__all__ = ["Ends", "bisect", "bisect_closely", "bisected", "doubled", "halved", "last_within", "search"]
+__all__ = ["Ends", "bisect", "bisect_closely", "bisected", "doubled", "halved", "search"]
 
 Ends = tuple[Array, Array]
 
@@ -77,11 +77,3 @@ def search(is_below: Callable[[Array], Array], ends: Ends, compiled: bool = True
             break
         ends = halved(is_below, ends)
     return (ends[0] + ends[1]) / 2
-
-
-def last_within(holds: Callable[[float], bool], inside: float, outside: float, until: float) -> float:
-    """Returns, to a tolerance, the last point from `inside` towards `outside` at which a predicate holds."""
-    while outside - inside > until:
-        middle = (inside + outside) / 2
-        inside, outside = (middle, outside) if holds(middle) else (inside, middle)
-    return inside

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lamu.base.sizes import whole_number
+from lamu.base.arguments import whole_number
 from lamu.scores.proper_scores import right, target
 from lamu.typing import Prediction, Targets
 

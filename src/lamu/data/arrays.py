@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from lamu.base.compile_once import compiled_once
-from lamu.base.dtype_policy import of_rows
+from lamu.base.compile_once import compiled_once, of_rows
 from lamu.data.batch import Batch
 from lamu.data.precision import blocks, is_mapped, refuse_lost, require_room
 from lamu.data.wording import listed, nearest

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.base.dtype_policy import of_rows
+from lamu.base.compile_once import of_rows
 from lamu.record import record
 from lamu.typing import Array, Inputs, Targets
 

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory
+from lamu.base.arguments import number
 from lamu.data.wording import quoted
-from lamu.typing import DTypeLike, Inputs, Rows
+from lamu.typing import Data, DTypeLike, Inputs, Rows
 
 __all__ = [
     "LEVELS",
@@ -213,6 +214,16 @@ def require_room(parts: Mapping[str, Rows], copies: int = 1) -> int:
         f"max_memory={memory.at_least(size)!r} or more",
     )
     return size
+
+
+def bytes_in_memory(data: Data, validation: object) -> int:
+    """Returns the bytes that data in files will take in memory, and refuses those beyond the limit."""
+    named = dict(zip(("x", "y"), data, strict=False)) if isinstance(data, tuple | list) else data
+    if not isinstance(named, Mapping):
+        return 0
+    parts = {name: part for name, part in named.items() if isinstance(part, np.ndarray)}
+    require_room(parts, copies=2 if number(validation) is not None else 1)
+    return require_room(parts)
 
 
 def _dtype_in_memory(part: Rows) -> np.dtype:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.base.sizes import require_whole_field
+from lamu.base.arguments import require_whole_field
 from lamu.expectations import pathwise
 from lamu.expectations.interface import Expectation, ValueAndGradient
 from lamu.expectations.pathwise import inverse_fisher, require_exponential

@@ -11,7 +11,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from lamu import tree
-from lamu.base.sizes import require, require_whole_field
+from lamu.base.arguments import require, require_whole_field
 from lamu.expectations.interface import Expectation, ValueAndGradient
 from lamu.expectations.samplers import IndependentSamples, Sampler, layer_key, own_key, require_gaussian
 from lamu.families import (

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.base.sizes import require, require_whole_field
+from lamu.base.arguments import require, require_whole_field
 from lamu.expectations import pathwise
 from lamu.expectations.interface import ValueAndGradient
 from lamu.expectations.pathwise import inverse_fisher, require_exponential

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.base.sizes import require
+from lamu.base.arguments import require
 from lamu.expectations.interface import Expectation
 from lamu.families import Gaussian
 from lamu.objective import BatchLoss

@@ -11,8 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.scipy.special import digamma, gammaln, i0e
 
-from lamu.base.compile_once import compiled_once
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import compiled_once, lenient
 from lamu.families.exponential import Domain, Finite, Formulas, Positive, TextbookFamily, increasing_root, total
 from lamu.families.special import draw_counts, entropy_of_count
 from lamu.record import record

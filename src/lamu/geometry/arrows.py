@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
+from lamu.base.arguments import require, require_whole_field
 from lamu.base.bisection import bisected
-from lamu.base.sizes import require, require_whole_field
 from lamu.families import Gaussian, MultivariateNormal, Product
 from lamu.operators import LowRank, LowRankEigen, Scalar
 from lamu.operators.interface import retracted

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.base.sizes import require
+from lamu.base.arguments import require
 from lamu.families import Gaussian
 from lamu.operators import Dense, Diagonal, Scalar
 from lamu.record import record

@@ -23,8 +23,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.base.compile_once import row_keys
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient, row_keys
 from lamu.data.arrays import Incomplete
 from lamu.graphs.elimination import (
     ACCEPTED,

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.base.dtype_policy import lenient
-from lamu.base.sizes import require_whole_field, sized
+from lamu.base.arguments import require_whole_field, sized
+from lamu.base.compile_once import lenient
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, own_natural
 from lamu.graphs.network import applications

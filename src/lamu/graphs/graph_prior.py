@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.constraints import Constraints
 from lamu.families import Gaussian, Product
 from lamu.graphs.expressions import Environment

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.data.arrays import Incomplete
 from lamu.graphs.expressions import Environment
 from lamu.graphs.network import applications

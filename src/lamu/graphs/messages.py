@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from lamu.base.compile_once import row_keys
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient, row_keys
 from lamu.conjugate_target import MessageTarget, independent_groups
 from lamu.data.arrays import Incomplete
 from lamu.data.batch import Batch

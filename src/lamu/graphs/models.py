@@ -10,7 +10,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from lamu.base.sizes import sized
+from lamu.base.arguments import sized
 from lamu.families import Beta, Dirichlet, Gamma, NormalGamma, NormalWishart, Wishart
 from lamu.families import MultivariateNormal as Vector
 from lamu.graphs.centred import CentredGraph, UnitScaleGraph

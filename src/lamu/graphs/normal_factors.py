@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.families.normal_wishart import product, swept, transpose
 from lamu.graphs.expressions import Environment, Expression, KnownValue, Multiple, ScaleProduct, lifted
 from lamu.graphs.factor import Factor, argument, summed

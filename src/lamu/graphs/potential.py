@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.base.sizes import require_whole_field, sized
+from lamu.base.arguments import require_whole_field, sized
 from lamu.graphs.expressions import Environment, lifted
 from lamu.graphs.factor import Factor, summed
 from lamu.graphs.statistics import Observed

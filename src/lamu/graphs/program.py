@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 import jax
 import jax.numpy as jnp
 
-from lamu.base.sizes import require_whole_field, sized, whole
+from lamu.base.arguments import require_whole_field, sized, whole
 from lamu.families import ExponentialFamily, MultivariateNormal
 from lamu.graphs.expressions import Environment, Expression, Input, ScaleProduct, Times, Variable, without_value
 from lamu.graphs.factor import Factor, Known

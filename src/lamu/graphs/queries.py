@@ -12,9 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory
-from lamu.base.compile_once import compiled_lightly, compiled_once, row_keys
-from lamu.base.dtype_policy import lenient
-from lamu.base.sizes import whole_number
+from lamu.base.arguments import whole_number
+from lamu.base.compile_once import compiled_lightly, compiled_once, lenient, row_keys
 from lamu.convergence import sound_average
 from lamu.data.arrays import Arrays, Incomplete
 from lamu.data.batch import Batch

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.base.sizes import whole_number
+from lamu.base.arguments import whole_number
 from lamu.graphs.expressions import Environment, Expression, lifted
 from lamu.graphs.factor import Factor, argument, one_hot
 from lamu.graphs.reading import associative

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.conjugate_target import updated
 from lamu.data.batch import Batch
 from lamu.families import Beta, Dirichlet, Point, Product

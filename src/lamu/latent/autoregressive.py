@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.base.dtype_policy import floating
-from lamu.base.sizes import sized, whole_number
+from lamu.base.arguments import sized, whole_number
+from lamu.base.compile_once import floating
 from lamu.likelihoods import PerPosition
 from lamu.model import Model
 from lamu.networks.interface import Network, outputs

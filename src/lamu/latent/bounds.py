@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.base.sizes import sized
+from lamu.base.arguments import sized
 from lamu.families import ExponentialFamily, Gaussian
 from lamu.latent.flows import Flowed
 from lamu.operators import Diagonal

@@ -7,7 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from lamu.base.sizes import sized
+from lamu.base.arguments import sized
 from lamu.networks import LSTM, Network
 from lamu.record import record, static
 from lamu.typing import Array, Params, RandomKey, State

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lamu.base.arguments import sized
 from lamu.base.bisection import bisect
-from lamu.base.sizes import sized
 from lamu.latent.autoregressive import init_layers, layer_masks, masked_outputs
 from lamu.networks import MLP
 from lamu.networks.interface import outputs as outputs_of

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory
+from lamu.base.arguments import whole, whole_number
 from lamu.base.compile_once import row_keys
-from lamu.base.sizes import whole, whole_number
 from lamu.data.arrays import Incomplete
 from lamu.graphs.chains import ancestral, chains_of_rows, drawn_site
 from lamu.graphs.expressions import Environment

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from lamu.base.sizes import sized
+from lamu.base.arguments import sized
 from lamu.expectations import LeaveOneOut, Relaxed, ScoreFunction
 from lamu.families import Gamma
 from lamu.graphs.elimination import Local

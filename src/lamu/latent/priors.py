@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.base.dtype_policy import lenient
-from lamu.base.sizes import sized
+from lamu.base.arguments import sized
+from lamu.base.compile_once import lenient
 from lamu.families import Gaussian
 from lamu.graphs.expressions import Environment, lifted
 from lamu.graphs.program import LearnedPrior

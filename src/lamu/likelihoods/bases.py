@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 
-from lamu.base.sizes import require_positive, whole
+from lamu.base.arguments import require_positive, whole
 from lamu.likelihoods.interface import Likelihood, LikelihoodWrapper
 from lamu.record import record, static
 from lamu.typing import Array, DTypeLike, Number, Params, RandomKey, Targets

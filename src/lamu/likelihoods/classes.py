@@ -13,7 +13,7 @@ import numpy as np
 from jax.lax import Precision
 from jax.nn import log_softmax, softmax
 
-from lamu.base.sizes import require_positive, whole
+from lamu.base.arguments import require_positive, whole
 from lamu.likelihoods.interface import Likelihood
 from lamu.likelihoods.links import Logit, ProbabilityLink, Tanh, require_probability_link
 from lamu.record import record, static

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.families.special import cdf_of_count, log_between, log_tails_of_density, log_tails_of_masses
 from lamu.record import record
 from lamu.supports import Classes, OpenRange, Support, value_of

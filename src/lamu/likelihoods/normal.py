@@ -12,7 +12,7 @@ from jax.core import Tracer
 from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import ndtr
 
-from lamu.base.sizes import require_positive
+from lamu.base.arguments import require_positive
 from lamu.families.special import log_normal_cdf, log_normal_interval
 from lamu.likelihoods.bases import DispersionPrior, IndependentTargets, LearnedScale, LogNormalDispersion, target_of
 from lamu.likelihoods.interface import Likelihood

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import betainc, betaln, digamma, i0e, i1e
 
-from lamu.base.dtype_policy import lenient
-from lamu.base.sizes import require, require_positive, require_share
+from lamu.base.arguments import require, require_positive, require_share
+from lamu.base.compile_once import lenient
 from lamu.families.special import log1mexp, log_prob_of_student, log_tails_of_student
 from lamu.likelihoods.bases import Dispersed, DispersionPrior, LearnedScale, LogNormalDispersion
 from lamu.record import record

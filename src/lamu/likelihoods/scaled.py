@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from lamu.base.sizes import require_positive
+from lamu.base.arguments import require_positive
 from lamu.likelihoods.interface import Likelihood, LikelihoodWrapper
 from lamu.record import record
 from lamu.typing import Array, DTypeLike, Params, PyTree, RandomKey, Targets

@@ -11,9 +11,8 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import mcmc, tree
-from lamu.base.compile_once import compiled_lightly, is_traced, subkey
-from lamu.base.dtype_policy import lenient
-from lamu.base.sizes import require, whole_number
+from lamu.base.arguments import require, whole_number
+from lamu.base.compile_once import compiled_lightly, is_traced, lenient, subkey
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.density import Density

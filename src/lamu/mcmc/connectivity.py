@@ -20,8 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.base.dtype_policy import lenient
-from lamu.base.sizes import require, require_whole_field, whole_number
+from lamu.base.arguments import require, require_whole_field, whole_number
+from lamu.base.compile_once import lenient
 from lamu.data.batch import Batch
 from lamu.density import Density
 from lamu.families import Draws, Ensemble

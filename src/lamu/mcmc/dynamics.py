@@ -12,7 +12,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import tree
-from lamu.base.sizes import require
+from lamu.base.arguments import require
 from lamu.data.batch import Batch
 from lamu.density import Density
 from lamu.families import Draws, Point

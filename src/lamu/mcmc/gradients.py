@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.base.sizes import number, require, require_whole_field
+from lamu.base.arguments import number, require, require_whole_field
 from lamu.data.batch import Batch
 from lamu.objective import AllParameters, BatchLoss, Objective
 from lamu.objective.curvature.interface import row_losses

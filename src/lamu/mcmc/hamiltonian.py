@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.base.dtype_policy import lenient
-from lamu.base.sizes import require, whole_number
+from lamu.base.arguments import require, whole_number
+from lamu.base.compile_once import lenient
 from lamu.mcmc.chains import Chain, Chains, Kernel, LogTarget, chains_of, metropolis, require_blackjax
 from lamu.protocol import recipe
 from lamu.record import record, static

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.base.sizes import number, require, require_whole_field
+from lamu.base.arguments import number, require, require_whole_field
 from lamu.objective import Objective
 from lamu.rate import Constant, Rate, Scheduled, rate
 from lamu.rate import decay as checked_decay

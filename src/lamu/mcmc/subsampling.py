@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax.scipy.special import betainc
 
 from lamu import tree
-from lamu.base.sizes import require, whole_number
+from lamu.base.arguments import require, whole_number
 from lamu.mcmc.chains import Chain, Chains, Kernel, LogTarget, chains_of
 from lamu.protocol import recipe
 from lamu.record import record, static

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.base.sizes import require_whole_field
+from lamu.base.arguments import require_whole_field
 from lamu.data.batch import Batch
 from lamu.density import FlatPrior
 from lamu.families import Binary, Gaussian

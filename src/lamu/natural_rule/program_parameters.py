@@ -11,7 +11,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 
 from lamu import tree
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.data.batch import Batch
 from lamu.expectations import ValueAndGradient
 from lamu.expectations.pathwise import at_point, in_expectation

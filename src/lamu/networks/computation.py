@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.core import eval_jaxpr
 from jax.sharding import PartitionSpec
 
-from lamu.base.sizes import require_whole_field
+from lamu.base.arguments import require_whole_field
 from lamu.memory import bytes_of
 from lamu.networks.embedded import OneHot, Tokens
 from lamu.networks.interface import NetworkWrapper, outputs, specs_by_path

@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import Jaxpr, jaxprs_in_params
 
-from lamu.base.compile_once import once_a_shape
-from lamu.base.dtype_policy import floating
-from lamu.base.sizes import sized
+from lamu.base.arguments import sized
+from lamu.base.compile_once import floating, once_a_shape
 from lamu.networks.interface import Network, Normaliser
 from lamu.networks.interface import outputs as outputs_of
 from lamu.networks.multilayer import (

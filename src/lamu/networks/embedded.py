@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.base.dtype_policy import floating
-from lamu.base.sizes import sized, whole
+from lamu.base.arguments import sized, whole
+from lamu.base.compile_once import floating
 from lamu.networks.interface import outputs
 from lamu.networks.wrapper import NetworkWrapper
 from lamu.record import record, static

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.base.dtype_policy import floating
+from lamu.base.compile_once import floating
 from lamu.networks.interface import Network, in_new_thread, require_make
 from lamu.record import given, record, static
 from lamu.typing import Array, Params, PyTree, RandomKey, State

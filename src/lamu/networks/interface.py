@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from lamu.base.dtype_policy import network_products
+from lamu.base.compile_once import network_products
 from lamu.record import given, record
 from lamu.typing import Array, DTypeLike, Params, PyTree, RandomKey, State
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from lamu import tree
 from lamu.base import fast_random
-from lamu.base.sizes import sized
+from lamu.base.arguments import sized
 from lamu.networks.interface import Network, outputs
 from lamu.networks.wrapper import NetworkWrapper
 from lamu.record import record, static

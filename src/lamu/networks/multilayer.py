@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.base.dtype_policy import floating
-from lamu.base.sizes import sized
+from lamu.base.arguments import sized
+from lamu.base.compile_once import floating
 from lamu.networks.interface import Network, Normaliser
 from lamu.networks.normalisation import NormaliserPass, UnitNoise, require_noise
 from lamu.networks.wrapper import Standardised

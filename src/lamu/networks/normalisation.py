@@ -9,9 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import partial_eval
 
-from lamu.base.compile_once import once_a_shape
-from lamu.base.dtype_policy import widened
-from lamu.base.sizes import number, sized
+from lamu.base.arguments import number, sized
+from lamu.base.compile_once import once_a_shape, widened
 from lamu.networks.interface import Network, Normaliser, outputs
 from lamu.record import record, static
 from lamu.typing import Array, DTypeLike, Inputs, Numeric, Params, RandomKey, State

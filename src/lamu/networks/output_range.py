@@ -19,7 +19,7 @@ from jax.extend.core import Literal
 
 from lamu.typing import PyTree
 
-__all__ = ["OutputRange", "output_range", "require_scales"]
+__all__ = ["NARROWED", "OutputRange", "output_range", "require_scales"]
 
 # Numbers that decide which networks are refused. Conventions, not tuned.
 _SLACK = 1.0  # for log odds and log means: beyond it a probability can be below 0.27, and a mean below 0.37
@@ -137,6 +137,10 @@ def require_scales(output_range: OutputRange | None, scales: tuple[str, ...], ne
 
 _INVERSES = {"logits": "the softmax", "log odds": "the sigmoid", "log means": "the exponential"}
 _UNDONE = {"logits": "softmax", "log odds": "sigmoid", "log means": "exp"}
+
+
+NARROWED = frozenset(("logits", "ordinal scores", "log odds", "scores", "log means", "log deviations"))
+"""The scales of which an activation may leave hardly anything."""
 
 
 def _empty_range(scale: str, lowest: float, highest: float) -> bool:

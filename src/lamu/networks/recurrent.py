@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.base.dtype_policy import floating
-from lamu.base.sizes import sized
+from lamu.base.arguments import sized
+from lamu.base.compile_once import floating
 from lamu.networks.interface import Network
 from lamu.networks.multilayer import dense_layer
 from lamu.record import record, static

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from lamu.base.dtype_policy import floating
-from lamu.base.sizes import sized, whole
+from lamu.base.arguments import sized, whole
+from lamu.base.compile_once import floating
 from lamu.networks.convolutional import as_images, convolve
 from lamu.networks.interface import Normaliser
 from lamu.networks.multilayer import ACTIVATIONS, Normalised, dense_layer, initial_weights

@@ -9,9 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.base.compile_once import compiled_once
-from lamu.base.dtype_policy import floating
-from lamu.base.sizes import sized
+from lamu.base.arguments import sized
+from lamu.base.compile_once import compiled_once, floating
 from lamu.networks.interface import Network
 from lamu.networks.kernel_features import KernelFeatures
 from lamu.networks.multilayer import ACTIVATIONS, require_activation

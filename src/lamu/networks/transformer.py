@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.base.dtype_policy import floating
-from lamu.base.sizes import sized
+from lamu.base.arguments import sized
+from lamu.base.compile_once import floating
 from lamu.networks.interface import Network
 from lamu.networks.multilayer import ACTIVATIONS, dense_layer, require_activation
 from lamu.networks.recurrent import MeanOfSteps, Readout, read_out, require_readout, steps_of

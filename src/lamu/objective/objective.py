@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory, tree
+from lamu.base.arguments import number, require, require_whole_field
 from lamu.base.compile_once import once_a_shape
-from lamu.base.sizes import number, require, require_whole_field
 from lamu.data.batch import Batch
 from lamu.model import Model
 from lamu.networks import draws_noise

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.base.sizes import require_whole_field
+from lamu.base.arguments import require_whole_field
 from lamu.operators.block_diagonal import BlockDiagonal
 from lamu.operators.diagonal import Diagonal, Eigenbasis, Scalar
 from lamu.operators.interface import Operator, layer_shapes

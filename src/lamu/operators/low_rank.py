@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from lamu import tree
 from lamu.base import fast_random
-from lamu.base.sizes import require_whole_field
+from lamu.base.arguments import require_whole_field
 from lamu.operators.diagonal import Diagonal, Scaled, inverse_square_root
 from lamu.operators.interface import Operator, is_number
 from lamu.record import record, static

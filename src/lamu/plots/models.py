@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from lamu import tree
-from lamu.base.sizes import whole_number
+from lamu.base.arguments import whole_number
 from lamu.model import Model
 from lamu.plots.style import ACCENT, GREY, INK, LEGEND, PALE, Axes, canvas, finished, literal, panels
 from lamu.supports import Classes, Support

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import digamma
 
+from lamu.base.arguments import require
 from lamu.base.compile_once import row_keys
-from lamu.base.sizes import require
 from lamu.likelihoods import Likelihood
 from lamu.predictives.interface import Predictive, Prepared
 from lamu.predictives.lazy import PredictiveRule, draw_in_chunks

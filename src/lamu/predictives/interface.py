@@ -14,9 +14,9 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import memory
+from lamu.base.arguments import require
 from lamu.base.bisection import Ends, search
 from lamu.base.compile_once import require_key
-from lamu.base.sizes import require
 from lamu.supports import Support
 from lamu.typing import Array, Number, RandomKey, Rows, Targets
 

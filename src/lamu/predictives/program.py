@@ -12,7 +12,7 @@ from jax.scipy.special import logsumexp, xlogy
 from numpyro.distributions import constraints
 
 from lamu import supports
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.convergence import sound_average
 from lamu.families.interface import finite_draws
 from lamu.predictives.interface import Predictive, Prepared

@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lamu import tree
-from lamu.base.sizes import require_positive
+from lamu.base.arguments import require_positive
 from lamu.families import Gaussian
 from lamu.operators import BlockDiagonal, Kronecker, Operator, Scalar
 from lamu.priors.interface import IndependentLeaves

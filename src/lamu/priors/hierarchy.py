@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.base.sizes import require_positive
+from lamu.base.arguments import require_positive
 from lamu.likelihoods.bases import DispersionPrior, GammaPowerLaw
 from lamu.networks.interface import Network, outputs
 from lamu.networks.wrapper import NetworkWrapper

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln, logit
 
 from lamu import tree
-from lamu.base.field_types import checking_arguments
-from lamu.base.sizes import require_positive, require_share
+from lamu.base.arguments import checking_arguments, require_positive, require_share
 from lamu.families import Binary
 from lamu.families.special import log_prob_of_student
 from lamu.priors.interface import IndependentLeaves, by_patterns, keep_patterns

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.base.sizes import require_positive
+from lamu.base.arguments import require_positive
 from lamu.families import Gaussian
 from lamu.operators import Diagonal
 from lamu.priors.independent import Independent

@@ -14,7 +14,7 @@ import numpy as np
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.families import Dirichlet, Wishart
 from lamu.graphs.statistics import Chance, Numbers, PositiveNumbers, Precisions, Probabilities, Variances, Vectors
 from lamu.record import record, static

@@ -19,7 +19,7 @@ from numpyro.distributions import ExpandedDistribution, ImproperUniform, Indepen
 from numpyro.distributions.transforms import biject_to
 from numpyro.primitives import Messenger
 
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.families import Product
 from lamu.families.interface import IndependentDraws
 from lamu.record import given, measured, record, static

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from numpyro.distributions import constraints as supports
 
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.conjugate_target import MessageTarget, independent_groups, updated
 from lamu.constraints import Constraints
 from lamu.data.arrays import Arrays

@@ -14,7 +14,7 @@ import numpy as np
 from numpyro.distributions.transforms import biject_to
 
 from lamu import tree
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.constraints import Constraints, TransformedBelief
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch

@@ -12,7 +12,7 @@ import numpy as np
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.constraints import Constraints
 from lamu.data.arrays import Arrays
 from lamu.data.wording import nearest

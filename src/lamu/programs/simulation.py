@@ -19,7 +19,7 @@ from numpyro import handlers
 from numpyro.distributions import ImproperUniform, Unit
 
 from lamu import tree
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.data.wording import nearest
 from lamu.programs.density import (
     LogJoint,

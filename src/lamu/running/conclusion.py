@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory
+from lamu.base.arguments import number
 from lamu.base.compile_once import compiled_once, subkey
-from lamu.base.sizes import number
 from lamu.batch_statistics import BatchStatistics
 from lamu.conjugate_target import MessageTarget
 from lamu.convergence import LARGEST_R_HAT, Convergence, Unconverged, WorseThanMean

@@ -15,24 +15,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory, tree
-from lamu.base.sizes import number, whole_number
-from lamu.data.arrays import Arrays, folds_of, split, warn_of_scale
+from lamu.base.arguments import number, whole_number
+from lamu.data.arrays import Arrays, folds_of, split
 from lamu.data.batch import Batch
-from lamu.data.precision import require_room
-from lamu.data.stream import Stream
 from lamu.objective import Objective
 from lamu.protocol import Info, Traits, runnable
 from lamu.running.compiled_steps import algorithm_of
 from lamu.supports import value_of
 from lamu.target import Target
-from lamu.typing import Array, Data, DTypeLike, PyTree, RandomKey, State
+from lamu.typing import Array, DTypeLike, PyTree, RandomKey, State
 
 __all__ = [
     "Best",
     "DrawsInMemory",
     "DrawsOnDisk",
     "History",
-    "bytes_in_memory",
     "collects",
     "count",
     "keeps",
@@ -41,7 +38,6 @@ __all__ = [
     "row_losses",
     "split_validation",
     "stage_end",
-    "training_rows",
     "validation_nll",
     "validation_pairs",
 ]
@@ -316,24 +312,6 @@ class History:
         if self._draws is not None:
             self._draws.restore(arrays)
         self.steps = sum(len(part) for part in self._columns["loss"])
-
-
-def training_rows(model: Target, data: Data, stacklevel: int = 4) -> Arrays | Stream:
-    """Returns data as training rows; warns of weights whose sum is far from the number of rows."""
-    rows = model.read(data)
-    if isinstance(rows, Arrays) and rows is not data:
-        warn_of_scale(rows.weight, stacklevel=stacklevel)
-    return rows
-
-
-def bytes_in_memory(data: Data, validation: object) -> int:
-    """Returns the bytes that data in files will take in memory, and refuses those beyond the limit."""
-    named = dict(zip(("x", "y"), data, strict=False)) if isinstance(data, tuple | list) else data
-    if not isinstance(named, Mapping):
-        return 0
-    parts = {name: part for name, part in named.items() if isinstance(part, np.ndarray)}
-    require_room(parts, copies=2 if number(validation) is not None else 1)
-    return require_room(parts)
 
 
 _ROWS, _DRAWS = 4096, 32

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lamu.base.sizes import whole_number
+from lamu.base.arguments import whole_number
 from lamu.data.wording import nearest
 from lamu.scores.proper_scores import (
     accuracy,

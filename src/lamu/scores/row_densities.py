@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.base.sizes import whole_number
+from lamu.base.arguments import whole_number
 from lamu.convergence import RowLogProb, UnreliableWeights
 from lamu.data.batch import Batch
 from lamu.families.interface import finite_draws

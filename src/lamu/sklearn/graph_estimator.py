@@ -15,7 +15,7 @@ from sklearn.utils import Tags, check_random_state, check_scalar
 from sklearn.utils.validation import check_is_fitted, check_non_negative
 
 from lamu.algorithms import vmp
-from lamu.base.sizes import whole_number
+from lamu.base.arguments import whole_number
 from lamu.graphs import Graph, models
 from lamu.loop import fit
 from lamu.sklearn.estimator import PosteriorEstimator, RandomState

@@ -17,8 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from lamu.base.compile_once import compiled_lightly
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import compiled_lightly, lenient
 from lamu.data.batch import Batch
 from lamu.model import Model
 from lamu.objective import Objective

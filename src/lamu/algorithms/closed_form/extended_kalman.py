@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from lamu import memory, tree
-from lamu.base.dtype_policy import full_products
-from lamu.base.sizes import require
+from lamu.base.arguments import require
+from lamu.base.compile_once import full_products
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.expectations import Exact

@@ -13,8 +13,8 @@ from jax.core import Tracer
 
 from lamu import tree
 from lamu.algorithms.closed_form.extrapolation import CALM, Sweeps, extrapolated
+from lamu.base.arguments import require_whole_field, whole_number
 from lamu.base.compile_once import compiled_lightly, compiled_once
-from lamu.base.sizes import require_whole_field, whole_number
 from lamu.conjugate_target import message_target
 from lamu.convergence import Convergence
 from lamu.data.arrays import Arrays

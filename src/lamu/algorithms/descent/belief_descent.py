@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from lamu import tree
 from lamu.algorithms.descent.estimators import Estimator, Global
 from lamu.algorithms.optimisers import Optimizer, optax_step, optimiser_or
-from lamu.base.sizes import number, whole_number
+from lamu.base.arguments import number, whole_number
 from lamu.data.batch import Batch
 from lamu.divergences import Divergence, ReverseKL
 from lamu.families import Gaussian, Point, Product

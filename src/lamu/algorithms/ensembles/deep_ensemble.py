@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.base.sizes import require_whole_field, whole_number
+from lamu.base.arguments import require_whole_field, whole_number
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.data.stream import Stream

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu.algorithms.ensembles.deep_ensemble import DeepEnsemble, deep_ensemble
-from lamu.base.sizes import require_whole_field, whole_number
+from lamu.base.arguments import require_whole_field, whole_number
 from lamu.data.batch import Batch
 from lamu.families import Gaussian, Mixture, Point, Product
 from lamu.families.products import factor_of

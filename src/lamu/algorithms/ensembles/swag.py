@@ -8,7 +8,7 @@ from typing import TypeAlias
 import jax
 import jax.numpy as jnp
 
-from lamu.base.sizes import require, require_whole_field
+from lamu.base.arguments import require, require_whole_field
 from lamu.batch_statistics import BatchStatistics, Recomputed
 from lamu.data.batch import Batch
 from lamu.families import Gaussian, Point, Product

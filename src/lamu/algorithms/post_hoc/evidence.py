@@ -22,7 +22,7 @@ from lamu import tree
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, fit_laplace, prior_precision
 from lamu.algorithms.post_hoc.mode import LARGEST_RESIDUAL, residual_at
 from lamu.algorithms.post_hoc.scale_search import PriorScales, ScalePerLayer
-from lamu.base.sizes import number
+from lamu.base.arguments import number
 from lamu.convergence import Unconverged
 from lamu.data.arrays import Arrays
 from lamu.data.stream import Stream

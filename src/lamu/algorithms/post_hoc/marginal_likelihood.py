@@ -40,7 +40,7 @@ import numpy as np
 
 from lamu import tree
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit
-from lamu.algorithms.post_hoc.mode import Polished, well_determined
+from lamu.algorithms.post_hoc.mode import Polished, last_within, well_determined
 from lamu.algorithms.post_hoc.scale_search import (
     LOG_TEMPERATURES,
     ScaleSearch,
@@ -51,7 +51,6 @@ from lamu.algorithms.post_hoc.scale_search import (
     spread_rows,
     tempered_total,
 )
-from lamu.base.bisection import last_within
 from lamu.base.choose import choose, refine_grid, simplex, walk_downhill
 from lamu.model import Model
 from lamu.objective import Objective

@@ -25,7 +25,6 @@ import numpy as np
 from lamu import tree
 from lamu.algorithms.post_hoc.ggn_blocks import evaluated
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, prior_precision, rows_per_pass
-from lamu.base.bisection import last_within
 from lamu.base.compile_once import compiled_once
 from lamu.convergence import Convergence
 from lamu.data.batch import Batch, with_offset
@@ -44,6 +43,7 @@ __all__ = [
     "dispersions_around",
     "effective_parameters",
     "is_pretrained",
+    "last_within",
     "log_gradient_norm",
     "noise_factor",
     "polish",
@@ -79,6 +79,14 @@ def noise_factor(mode: LaplaceFit, objective: Objective) -> float:
     # It is one if the noise is already too large, and if the precision is singular to rounding.
     rises = lambda log_factor: float(_slope(mode, objective, log_factor)) > 0.0  # NaN does not
     return math.exp(last_within(rises, 0.0, _LOG_WIDEST, _TOLERANCE)) if rises(0.0) else 1.0
+
+
+def last_within(holds: Callable[[float], bool], inside: float, outside: float, until: float) -> float:
+    """Returns, to a tolerance, the last point from `inside` towards `outside` at which a predicate holds."""
+    while outside - inside > until:
+        middle = (inside + outside) / 2
+        inside, outside = (middle, outside) if holds(middle) else (inside, middle)
+    return inside
 
 
 def dispersions_around(point: Posterior, objective: Objective, data: Data) -> Params | None:

@@ -14,7 +14,7 @@ from lamu.algorithms.closed_form.linear_regression import Directions, integrate_
 from lamu.algorithms.post_hoc.laplace import mode_finder
 from lamu.algorithms.post_hoc.mode import dispersions_around, is_pretrained
 from lamu.algorithms.post_hoc.subnetwork import HeadWeights
-from lamu.base.sizes import require
+from lamu.base.arguments import require
 from lamu.data.batch import Batch, with_offset
 from lamu.families.matrix_normal import LinearNormalGamma
 from lamu.model import supervised

@@ -17,8 +17,8 @@ from lamu.algorithms.post_hoc.laplace import Laplace, curvature_or, mode_finder,
 from lamu.algorithms.post_hoc.laplace_fit import RowSums, row_sums
 from lamu.algorithms.post_hoc.laplace_posterior import AveragedGaussNewton
 from lamu.algorithms.post_hoc.scale_search import PriorScales, ScalePerLayer, ScalePerWeight, prior_of
-from lamu.base.dtype_policy import lenient
-from lamu.base.sizes import require, whole_number
+from lamu.base.arguments import require, whole_number
+from lamu.base.compile_once import lenient
 from lamu.data.batch import Batch
 from lamu.families import Point
 from lamu.likelihoods.bases import FixedDispersion

@@ -11,7 +11,7 @@ import numpy as np
 
 from lamu import tree
 from lamu.algorithms.post_hoc.laplace_fit import fit_laplace
-from lamu.base.sizes import require_whole_field
+from lamu.base.arguments import require_whole_field
 from lamu.families import Gaussian, Point
 from lamu.model import Model
 from lamu.networks import Network

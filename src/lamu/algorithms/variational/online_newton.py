@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lamu.base.sizes import whole_number
+from lamu.base.arguments import whole_number
 from lamu.expectations import Delta, Exact, Expectation, MonteCarlo, Quadrature
 from lamu.expectations.worst_case import WorstCaseOfDraws
 from lamu.geometry import Compressed, Geometry, Retraction, Straight

@@ -12,7 +12,7 @@ from jax.scipy.linalg import cho_solve
 
 from lamu import tree
 from lamu.algorithms.optimisers import Optimizer, optax_step, optimiser_or
-from lamu.base.sizes import require
+from lamu.base.arguments import require
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian, Point, Product
 from lamu.model import Model, supervised

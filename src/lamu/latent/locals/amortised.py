@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from lamu.base.sizes import sized
+from lamu.base.arguments import sized
 from lamu.families import Gaussian
 from lamu.graphs.elimination import Eliminated, Local, ProductProposal, Proposal, Reshaped, Rest
 from lamu.graphs.expressions import Environment

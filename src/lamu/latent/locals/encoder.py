@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.base.dtype_policy import lenient
+from lamu.base.compile_once import lenient
 from lamu.families import Bernoulli, Gaussian
 from lamu.graphs.elimination import Local, Rest
 from lamu.graphs.expressions import Environment, Expression, KnownValue, Variable

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import tree
-from lamu.base.dtype_policy import floating
+from lamu.base.compile_once import floating
 from lamu.networks.interface import Network, in_new_thread
 from lamu.networks.torch.eager import Mode, copied, require_one_input, require_pure, unwrapped
 from lamu.networks.torch.operators import OPERATORS, OPERATORS_WITH_MODE

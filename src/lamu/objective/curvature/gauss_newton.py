@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from lamu import tree
-from lamu.base.sizes import require_whole_field
+from lamu.base.arguments import require_whole_field
 from lamu.data.batch import Batch, with_offset
 from lamu.families import Gaussian
 from lamu.likelihoods import Likelihood

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from lamu import tree
-from lamu.base.sizes import require
+from lamu.base.arguments import require
 from lamu.data.batch import Batch
 from lamu.families import Gaussian
 from lamu.objective.batch_loss import BatchLoss, Gradient

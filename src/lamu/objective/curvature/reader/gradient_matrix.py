@@ -16,7 +16,7 @@ from typing import TypeAlias
 import jax
 import jax.numpy as jnp
 
-from lamu.base.dtype_policy import widened
+from lamu.base.compile_once import widened
 from lamu.objective.curvature.reader.flat_jaxpr import warn_of_rows
 from lamu.objective.curvature.reader.linearised import LinearisedNetwork, backward
 from lamu.objective.curvature.reader.parameter_uses import lookups, product_axes, windows

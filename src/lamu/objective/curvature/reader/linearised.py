@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamu.base.dtype_policy import network_products, widened
+from lamu.base.compile_once import network_products, widened
 from lamu.objective.curvature.reader.flat_jaxpr import FlatJaxpr, Values, warn_of_rows
 from lamu.objective.curvature.reader.loops import loop_contribution, perturbed
 from lamu.objective.curvature.reader.parameter_uses import ParameterUse, of_rows, sites

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import eval_jaxpr
 
-from lamu.base.dtype_policy import widened
+from lamu.base.compile_once import widened
 from lamu.objective.curvature.reader.flat_jaxpr import MOVES, FlatJaxpr, Step, Values, differentiable
 from lamu.record import record, static
 from lamu.typing import Array, PyTree

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import jax
 import jax.numpy as jnp
 
-from lamu.base.dtype_policy import widened
+from lamu.base.compile_once import widened
 from lamu.objective.curvature.reader.flat_jaxpr import FlatJaxpr, Values
 from lamu.objective.curvature.reader.parameter_uses import ParameterUse, lookups, merged, of_rows, product_axes, windows
 from lamu.record import record, static
