@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (104_049, 74_000),
-    "files": (352, 330),
-    "lines of code": (51_623, 36_000),
-    "lines of code, core": (34_456, 25_000),
+    "lines": (104_028, 74_000),
+    "files": (350, 330),
+    "lines of code": (51_628, 36_000),
+    "lines of code, core": (34_454, 25_000),
     "lines of code, graphs": (8_277, 6_000),
-    "lines of code, tables": (8_890, 5_000),
+    "lines of code, tables": (8_897, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.478, 0.5),
     "import lines a line of code": (0.167, 0.15),
