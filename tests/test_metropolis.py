@@ -206,6 +206,9 @@ def test_a_bad_run_is_said_to_be_one() -> None:
     assert "BFMI 0.0" in complaints(chains_of(NOISE, energy=np.cumsum(NOISE, axis=1)), LINE)[0]
     assert complaints(chains_of(NOISE, energy=NOISE), LINE) == []
     assert complaints(chains_of(none[:, :20], acceptance=none[:, :20]), LINE) == [], "too few draws to say"
+    unused = lamu.LogDensity(lambda t: -0.5 * t["a"] ** 2, {"a": 0.0, "b": 0.0})
+    wandering = Draws({"network": {"a": NOISE, "b": parted}, "likelihood": {}})
+    assert "does not depend on 'b' where a chain ends" in complaints(wandering, unused)[0]
     # Of a network with hidden units the weights may differ; its log densities may not.
     network = lamu.Model(lamu.networks.MLP((3,)), lamu.likelihoods.Gaussian(1.0))
     assert complaints(chains_of(parted, log_density=NOISE), network) == []

@@ -276,7 +276,7 @@ def complaints(belief: Belief, model: Target) -> list[str]:
     values = _coordinates(leaves)
     reasons = _refusals(statistics, belief, model) + _stillness(statistics, values) + _divergences(statistics)
     reasons += _rarely_exchanged(statistics)
-    return reasons or _disagreement(statistics, values, model) or _slow_energies(statistics)
+    return reasons or _disagreement(statistics, values, belief, model) or _slow_energies(statistics)
 
 
 def mixing(posterior: Posterior, rows: object) -> Convergence | None:
@@ -364,15 +364,20 @@ def _refusals(statistics: dict[str, np.ndarray], belief: Belief, model: Target) 
     return [f"{_chains(bad)} nearly every proposal ({rate:.1f} % accepted); {why or advice + 'warm-up'}"]
 
 
-def _bad_gradient(belief: Belief, model: Target, chain: int) -> str | None:
-    """Returns the leaf of a density whose gradient is not finite where a chain is stuck, in words."""
+def _gradients(belief: Belief, model: Target, chain: int) -> list[tuple[str, np.ndarray]]:
+    """Returns the gradient of a density where a chain ends, by the name of each leaf; empty for other models."""
     if not isinstance(model, Density):
-        return None
+        return []
     position = jax.tree.map(lambda leaf: leaf[chain, -1], belief.samples["network"])
     gradient = jax.grad(lambda u: model.log_target({"network": u, "likelihood": {}}, 1.0))(position)
-    bad = [path for path, leaf in zip(tree.paths(gradient), jax.tree.leaves(gradient), strict=True)
-           if not np.isfinite(np.asarray(leaf)).all()]  # fmt: skip
-    return f"the gradient of the log density is not finite there in {', '.join(map(repr, bad))}" if bad else None
+    names = [repr(path) if path else "its argument" for path in tree.paths(gradient)]
+    return [(name, np.asarray(leaf)) for name, leaf in zip(names, jax.tree.leaves(gradient), strict=True)]
+
+
+def _bad_gradient(belief: Belief, model: Target, chain: int) -> str | None:
+    """Returns the leaves of a density whose gradient is not finite where a chain is stuck, in words."""
+    bad = [name for name, leaf in _gradients(belief, model, chain) if not np.isfinite(leaf).all()]
+    return f"the gradient of the log density is not finite there in {', '.join(bad)}" if bad else None
 
 
 def _stillness(statistics: dict[str, np.ndarray], values: np.ndarray) -> list[str]:
@@ -395,7 +400,8 @@ def _divergences(statistics: dict[str, np.ndarray]) -> list[str]:
         return []
     return [
         f"{100 * share:.1f} % of the paths diverged, so places of high curvature were not visited; raise "
-        "target_acceptance (0.95 or 0.99), or write the model in other parameters (a funnel: not centred)"
+        "target_acceptance (0.95 or 0.99), or write the model in other parameters (a funnel: not centred; "
+        "bounds: the constraints of LogDensity)"
     ]
 
 
@@ -424,7 +430,7 @@ def _rarely_exchanged(statistics: dict[str, np.ndarray]) -> list[str]:
     ]
 
 
-def _disagreement(statistics: dict[str, np.ndarray], values: np.ndarray, model: Target) -> list[str]:
+def _disagreement(statistics: dict[str, np.ndarray], values: np.ndarray, belief: Belief, model: Target) -> list[str]:
     largest = 0.0
     if "log_density" in statistics:
         largest = float(split_r_hat(statistics["log_density"]))
@@ -432,6 +438,11 @@ def _disagreement(statistics: dict[str, np.ndarray], values: np.ndarray, model: 
         largest = max(largest, float(np.max(split_r_hat(values), initial=0.0)))
     if largest <= LARGEST_R_HAT:
         return []
+    if unused := [name for name, leaf in _gradients(belief, model, 0) if leaf.size and not leaf.any()]:
+        return [
+            f"the log density does not depend on {', '.join(unused)} where a chain ends, so that nothing holds it; "
+            "add a prior, or leave out what the density does not use"
+        ]
     return [
         f"the chains did not mix (R-hat {largest:.2f}, which should be below 1.01): they have not forgotten where they "
         "started, or sit in different modes; take more warm-up and draws, and see lamu.mcmc.diagnose(posterior)"
