@@ -22,7 +22,7 @@ from lamu.calibration import (
     selective,
     temperature_scaling,
 )
-from lamu.data import Batch
+from lamu.data import Batch, FewRows
 from lamu.families import Draws
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian
 from lamu.predictives import Deferred, GaussianPredictive, MixturePredictive, Sampled
@@ -115,6 +115,15 @@ def test_the_spread_of_a_normal_has_a_closed_form() -> None:
     np.testing.assert_allclose(pred.interval(0.8), expected.interval(0.8), rtol=1e-6)
     key = jax.random.key(0)
     np.testing.assert_allclose(pred.sample(key, 2), expected.sample(jax.random.clone(key), 2), rtol=1e-9)
+
+
+def test_few_rows_do_not_tell_a_temperature() -> None:
+    """The information about the log of a normal's spread is two a row."""
+    error = f"{np.exp(0.5):.3g}"
+    with pytest.warns(FewRows, match=f"2 rows hardly determine the temperature, .* a factor of {error} "):
+        temperature_scaling(normal(np.zeros(2), np.ones(2)), np.array([0.01, -0.01]))
+    with pytest.warns(FewRows, match="4 rows hardly determine"):
+        temperature_scaling(classes(np.array([[0.9, 0.1]] * 4)), np.array([0, 0, 0, 1]))
 
 
 def test_several_outputs_share_a_spread_and_its_jacobian() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ from jax.scipy.special import xlogy
 
 from lamu.base.choose import bounded, choose
 from lamu.base.compile_once import row_keys
+from lamu.data.arrays import FewRows
 from lamu.predictives import Predictive
 from lamu.predictives.lazy import draw_in_chunks
 from lamu.predictives.wrapper import PredictiveWrapper, RescaledPredictive
@@ -239,6 +241,9 @@ def temperature_scaling(pred: Prediction, y: Targets, weight: object = None) -> 
             is not finite, the shapes differ, weights are negative or all zero, or stretched targets would
             leave their support.
 
+    Warns:
+        lamu.data.FewRows: if the standard error of log T is above 0.35, as of four rows of a normal target.
+
     Source: Guo, Pleiss, Sun & Weinberger (2017); for regression Levi et al. (2022), with the exact density in the place
     of a normal one.
 
@@ -259,11 +264,24 @@ def temperature_scaling(pred: Prediction, y: Targets, weight: object = None) -> 
             "conformal(pred, y), which calibrates sets at every position"
         )
     counts = row_counts(weight, len(y))
-    value = _of_classes(pred, y.astype(int), counts) if pred.support.has_classes else _spread(pred, y, counts)
+    fitted = _of_classes(pred, y.astype(int), counts) if pred.support.has_classes else _spread(pred, y, counts)
+    value, error = fitted[0], 1.0 / math.sqrt(max(fitted[1] * float(counts.sum()), _TINY))
+    if error > _UNKNOWN:
+        warnings.warn(
+            f"{counts.sum():.6g} rows hardly determine the temperature, which is {value:.3g} up to a factor of "
+            f"{math.exp(error):.3g} (its standard error); calibrate on more rows",
+            FewRows,
+            stacklevel=2,
+        )
     return Temperature(value, pred.support)
 
 
-def _of_classes(pred: Prediction, y: np.ndarray, counts: np.ndarray) -> float:
+_STEP, _TINY = 0.1, 1e-300  # of log T, by which its information is found
+_UNKNOWN = 0.35  # standard error of log T: of a normal target that of four rows
+
+
+def _of_classes(pred: Prediction, y: np.ndarray, counts: np.ndarray) -> tuple[float, float]:
+    """Returns the temperature, and the information of a row about its logarithm."""
     from scipy.optimize import brentq
 
     p = np.asarray(pred.mean)
@@ -291,10 +309,12 @@ def _of_classes(pred: Prediction, y: np.ndarray, counts: np.ndarray) -> float:
             "calibrate on more rows"
         )
     root: Any = brentq(slope, -_REACH, _REACH, xtol=1e-10)
-    return math.exp(-float(root))
+    coldness = math.exp(float(root))
+    return 1.0 / coldness, coldness * (slope(root + _STEP) - slope(root - _STEP)) / (2.0 * _STEP)
 
 
-def _spread(pred: Prediction, y: np.ndarray, counts: np.ndarray) -> float:
+def _spread(pred: Prediction, y: np.ndarray, counts: np.ndarray) -> tuple[float, float]:
+    """Returns the factor of the spread, and the information of a row about its logarithm."""
     targets = jnp.asarray(y, jnp.result_type(float))
 
     def loss(log_factor: float) -> float:
@@ -309,4 +329,4 @@ def _spread(pred: Prediction, y: np.ndarray, counts: np.ndarray) -> float:
             f"the spread would have to be multiplied by {math.exp(best):.3g}, which no calibration mends; "
             "look at the model, or at whether the targets belong to these predictions"
         )
-    return math.exp(best)
+    return math.exp(best), (loss(best + _STEP) + loss(best - _STEP) - 2.0 * loss(best)) / _STEP**2
