@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (104_039, 74_000),
+    "lines": (104_059, 74_000),
     "files": (350, 330),
-    "lines of code": (51_636, 36_000),
-    "lines of code, core": (34_462, 25_000),
+    "lines of code": (51_647, 36_000),
+    "lines of code, core": (34_473, 25_000),
     "lines of code, graphs": (8_277, 6_000),
     "lines of code, tables": (8_897, 5_000),
     "lines of code, outside of the library": (0, 0),
