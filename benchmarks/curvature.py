@@ -27,8 +27,7 @@ from benchmarks.speed.timing import Interval, here, ratio
 from benchmarks.speed.timing import alternate as turns
 from lamu.networks.convolutional import convolve
 from lamu.objective.curvature.reader import linearise, squares_and_gradient
-from lamu.objective.curvature.reader.factors import factors, halved
-from lamu.objective.curvature.reader.layers import layers_by_name
+from lamu.objective.curvature.reader.layers import factors, halved, layers_by_name
 
 # The most that gradient and squares, and Kronecker factors alone, may cost in gradients.
 GOALS = {"MLP": (1.5, 1.6), "ConvNet, patches": (2.2, 3.0), "ConvNet, native": (2.2, 3.0)}

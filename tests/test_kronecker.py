@@ -23,8 +23,7 @@ from lamu.networks import MLP, BatchNorm, ConvNet, Linear
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton, SampledGaussNewton, SquaredGradients
 from lamu.objective.curvature.reader import LinearisedNetwork, linearise
-from lamu.objective.curvature.reader.factors import factors, halved
-from lamu.objective.curvature.reader.layers import Layer, layers, layers_by_name
+from lamu.objective.curvature.reader.layers import Layer, factors, halved, layers, layers_by_name
 from lamu.operators import (
     Dense,
     Diagonal,

@@ -29,7 +29,7 @@ from lamu.cli.output_dir import load_posterior, read_config
 from lamu.cli.serving import serve
 from lamu.data import Encoding
 from lamu.serving import ArrayRows, HttpProtocol, Limits, TableRows, application
-from lamu.serving.batching import Batcher, Metrics, Question
+from lamu.serving.requests import Batcher, Metrics, Question
 from tests.command_line import QUICK, fit_each_task
 from tests.serving_client import Answer, Connection, clients, paced
 
@@ -343,7 +343,7 @@ class Paused(ArrayRows):
 
 def test_one_pause_of_the_machine_sends_no_later_batch_to_the_thread(arrays, monkeypatch):
     # A hundred times as long as it is: other work on the machine decides nothing.
-    monkeypatch.setattr("lamu.serving.batching._AT_ONCE", 0.5)
+    monkeypatch.setattr("lamu.serving.requests._AT_ONCE", 0.5)
     rows = Paused(arrays.posterior, (10,))
     with served(rows, Limits(rows=1)) as port:
         rows.threads.clear()

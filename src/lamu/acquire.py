@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import entr, ndtr
 
-from lamu.base.row_blocks import ladder
+from lamu.base.compile_once import ladder
 from lamu.families import Draws, Ensemble
 from lamu.families.products import is_certain
 from lamu.model import Model

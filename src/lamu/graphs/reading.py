@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory, tree
-from lamu.base.compile_once import lenient
-from lamu.base.row_blocks import block, is_spread, joined_blocks, padded_blocks
+from lamu.base.compile_once import block, is_spread, joined_blocks, lenient, padded_blocks
 from lamu.data.arrays import Arrays, Incomplete
 from lamu.data.stream import Stream
 from lamu.data.wording import nearest

@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from lamu.predictives.interface import Predictive, Prepared
     from lamu.predictives.lazy import Deferred, PredictiveRule
     from lamu.predictives.linearised import ClosedForm, Linearised, LinearisedMarginal, TangentDraws
-    from lamu.predictives.mixture import MixturePredictive
+    from lamu.predictives.mixture import MixturePredictive, Pooling, Weighted
     from lamu.predictives.moment_propagation import Propagated
     from lamu.predictives.program import ProgramPredictive
     from lamu.predictives.sampled import Sampled
-    from lamu.predictives.weighted import Pooling, Weighted
     from lamu.predictives.wrapper import AtPositions, OfTrials
 else:
     __getattr__, __dir__ = lazy_names(__name__, __file__)

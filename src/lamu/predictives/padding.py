@@ -1,6 +1,6 @@
 """Predictions of padded rows, with few compiled programs for any number of rows."""
 
-# A prediction is a program of the preparation and of padded rows (`lamu.base.row_blocks`).
+# A prediction is a program of the preparation and of padded rows (`lamu.base.compile_once`).
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ import numpy as np
 from jax.core import eval_context
 
 from lamu import memory, tree
-from lamu.base.compile_once import is_traced
-from lamu.base.row_blocks import block, filled, is_spread, joined_blocks, ladder, padded_blocks
+from lamu.base.compile_once import block, filled, is_spread, is_traced, joined_blocks, ladder, padded_blocks
 from lamu.data.arrays import array_of, readable
 from lamu.predictives.interface import Predictive
 from lamu.supports import Counts, Support, value_of

@@ -26,8 +26,7 @@ from lamu.families import Gaussian
 from lamu.memory import numbers_written
 from lamu.model import Model
 from lamu.objective.curvature.head import Head, features_of
-from lamu.objective.curvature.reader.factors import views
-from lamu.objective.curvature.reader.layers import Layer, layers, places
+from lamu.objective.curvature.reader.layers import Layer, layers, places, views
 from lamu.objective.curvature.reader.linearised import LinearisedNetwork, linearise
 from lamu.objective.objective import outputs_and_row_jacobian
 from lamu.operators.diagonal import Diagonal

@@ -15,8 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from lamu.serving.batching import Batcher, Limits, Metrics, Question, Refused
-from lamu.serving.rows import ArrayRows, TableRows, size_of
+from lamu.serving.requests import ArrayRows, Batcher, Limits, Metrics, Question, Refused, TableRows, size_of
 from lamu.typing import Document
 
 __all__ = ["application", "document"]

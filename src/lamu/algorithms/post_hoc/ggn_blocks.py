@@ -21,8 +21,7 @@ from lamu.objective.curvature import Curvature, GaussNewton
 from lamu.objective.curvature.gauss_newton import OverData
 from lamu.objective.curvature.head import Head, features_of, from_features
 from lamu.objective.curvature.interface import OutputHessian, without_padding
-from lamu.objective.curvature.reader.factors import FactorSums, factor_sums, is_sums
-from lamu.objective.curvature.reader.layers import layers
+from lamu.objective.curvature.reader.layers import FactorSums, factor_sums, is_sums, layers
 from lamu.objective.curvature.reader.linearised import linearise
 from lamu.operators import (
     AnyStructure,

@@ -28,9 +28,8 @@ from lamu.objective.curvature.interface import (
     without_padding,
 )
 from lamu.objective.curvature.reader import squares_and_gradient
-from lamu.objective.curvature.reader.factors import factors, halved
 from lamu.objective.curvature.reader.gradient_matrix import gradient_matrix
-from lamu.objective.curvature.reader.layers import layers_by_name
+from lamu.objective.curvature.reader.layers import factors, halved, layers_by_name
 from lamu.objective.curvature.reader.linearised import LinearisedNetwork, linearise, squares_of_outputs
 from lamu.objective.objective import NetworkParameters, Objective, sum_over_row_chunks
 from lamu.operators import AnyStructure, Diagonal, LowRank

@@ -20,9 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu.objective.curvature.interface import OutputHessian
-from lamu.objective.curvature.reader.factors import views
 from lamu.objective.curvature.reader.flat_jaxpr import MOVES, Step
-from lamu.objective.curvature.reader.layers import Layer, layers, moved, places, sole_users
+from lamu.objective.curvature.reader.layers import Layer, layers, moved, places, sole_users, views
 from lamu.objective.curvature.reader.linearised import LinearisedNetwork
 from lamu.operators import AnyStructure, Dense, DenseBlocks, Diagonal, OutputBlocks
 from lamu.operators.layer_order import layer_matrix, permutation
