@@ -20,8 +20,8 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (104_059, 74_000),
-    "files": (350, 330),
+    "lines": (104_014, 74_000),
+    "files": (345, 330),
     "lines of code": (51_647, 36_000),
     "lines of code, core": (34_473, 25_000),
     "lines of code, graphs": (8_277, 6_000),
