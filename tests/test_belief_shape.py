@@ -425,15 +425,16 @@ def test_a_short_run_is_told_that_longer_may_not_help():
         warn_unconverged(fit, None, chosen_earlier=False)
 
 
-def test_an_unknown_noise_of_five_rows_widens_the_mean_beyond_linear_response() -> None:
-    """The belief of the mean has .71 of its deviation, by a grid; linear response said .89, of the noise."""
-    y = np.random.default_rng(0).normal(size=5)
+@pytest.mark.parametrize(("rows", "exact", "told"), [(5, 0.709, 0.8), (8, 0.846, 0.87)])
+def test_an_unknown_noise_of_few_rows_widens_the_mean_beyond_linear_response(rows, exact, told) -> None:
+    """By a grid the belief of the mean has `exact` of its deviation; linear response said .89 and .94, of the noise."""
+    y = np.random.default_rng(0).normal(size=rows)
 
     def level(m: Any) -> None:
         mean, noise = m.sample("mean", graphs.Normal(0.0, precision=1e-4)), m.sample("noise", Gamma(0.01, 0.01))
         with m.rows():
             m.sample("y", graphs.Normal(mean, precision=noise))
 
-    with pytest.warns(lamu.Unconverged, match="too narrow, most of all in 'mean': a standard deviation is 0.8"):
+    with pytest.warns(lamu.Unconverged, match="too narrow, most of all in 'mean': a standard deviation is 0"):
         fit = lamu.fit(lamu.Graph(level), {"y": y}, lamu.algorithms.vmp())
-    assert 0.71 < fit.convergence.share < 0.87
+    assert exact < fit.convergence.share < told

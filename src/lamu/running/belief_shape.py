@@ -22,6 +22,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +45,7 @@ from lamu.graphs.joint import Row
 from lamu.natural_rule import ConjugateLoss
 from lamu.objective import Objective
 from lamu.posterior import Posterior
-from lamu.typing import Array, Belief, Params, RandomKey
+from lamu.typing import Array, Belief, Numeric, Params, RandomKey
 
 __all__ = ["shape_of"]
 
@@ -60,6 +61,7 @@ _MOST_STATISTICS = 1024  # whose Hessian is taken
 _FEW = 64  # rows; the response is of first order in what they leave open
 _CHEAP = 1e5  # rows times statistics, of which compilation takes longer
 _OF_CATEGORIES = 10  # times the cost of a row without
+_WIDER = (0.3, 0.05)  # of the natural parameters: the belief's own draws miss the tails of a wider posterior
 
 
 def shape_of(
@@ -74,7 +76,7 @@ def shape_of(
         is_open = judged is not None and judged.share is not None and judged.has_shape
         if not (is_open and rows.count <= _FEW and _knows_values(posterior, rows)):
             return judged
-        return _by_weights(judged, _measured(posterior, objective, rows, key, _MORE))
+        return _by_weights(judged, _measured(posterior, objective, rows, key, 2 * _MORE, _WIDER))
     if rows.count * _DRAWS > max(_MOST_ROWS, work):
         return convergence
     measured = _measured(posterior, objective, rows, jax.random.fold_in(key, 0), _DRAWS)
@@ -115,18 +117,26 @@ def _knows_values(posterior: Posterior, rows: Arrays) -> bool:
     return not Row.of(graph.in_rows, graph.columns, first, 1.0, float).coupled
 
 
-def _measured(posterior: Posterior, objective: Objective, rows: Arrays, key: RandomKey, count: int) -> dict[str, Any]:
-    # Returns the divergence in nats, k, and the variables whose moments the weights change most.
+def _measured(
+    posterior: Posterior, objective: Objective, rows: Arrays, key: RandomKey, count: int, wider: tuple[float, ...] = ()
+) -> dict[str, Any]:
+    # Returns the divergence in nats, k, and the variables whose moments the weights change most, by the belief's draws;
+    # for the moments alone by draws of its mixture with wider ones.
     belief: Any = posterior.belief
     network, dispersions = belief.factors["network"], belief.factors["likelihood"]
     point = dispersions.mean if isinstance(dispersions, Point) else {}
-    theta = network.draws(key, count)
+    sources = [network, *(_scaled(network, scale) for scale in wider)]
+    keys = [jax.random.fold_in(key, place) for place in range(len(sources))] if wider else [key]
+    drawn = [source.draws(own, count // len(sources)) for source, own in zip(sources, keys, strict=True)]
+    theta = jax.tree.map(lambda *parts: np.concatenate(parts), *drawn) if wider else drawn[0]
     target = objective
     if isinstance(posterior.model, Graph):
         target = Objective(
             posterior.model.at_values(), objective.data_size, objective.temperature, objective.likelihood_power
         )
-    log_weights = -np.asarray(_log_densities(network, theta), float)
+    densities = np.stack([np.asarray(_log_densities(source, theta), float) for source in sources])
+    log_mixture = np.logaddexp.reduce(densities - math.log(len(sources)))
+    log_weights, own = -log_mixture, np.exp(densities[0] - log_mixture)
     for batch in [rows.full()] if rows.count <= _ROWS else rows.batches(_ROWS):  # the former compiles nothing
         share = float(objective.concentration) * float(batch.count) / rows.count
         log_weights = log_weights - share * np.asarray(_losses(target, batch, theta, point), float)
@@ -137,7 +147,7 @@ def _measured(posterior: Posterior, objective: Objective, rows: Arrays, key: Ran
     weights = np.exp(np.where(finite, log_weights, -np.inf) - largest)
     # A few draws where the posterior has no mass at all are a few draws: without a limit they would be all of the mean.
     below = np.minimum(np.log(weights.mean()) + largest - np.where(finite, log_weights, -np.inf), _FARTHEST_BELOW)
-    worst, narrowest = _worst(theta, weights)
+    worst, narrowest = _worst(theta, weights, own)
     return {
         "divergence": float(below.mean()),
         "pareto_k": pareto_shape(weights),
@@ -146,17 +156,17 @@ def _measured(posterior: Posterior, objective: Objective, rows: Arrays, key: Ran
     }
 
 
-def _worst(theta: Params, weights: np.ndarray) -> tuple[str, float]:
+def _worst(theta: Params, weights: np.ndarray, own: np.ndarray) -> tuple[str, float]:
     # Returns the names of the variables whose moments change most, and the smallest share of a deviation.
-    share = weights / weights.sum()
+    share, own = weights / weights.sum(), own / own.sum()
     changes: dict[str, float] = {}
     narrowest = 1.0
     for path, leaf in zip(tree.paths(theta), jax.tree.leaves(theta), strict=True):
         values = np.asarray(leaf, float).reshape(len(share), -1)
-        mean, shifted = values.mean(axis=0), share @ values
+        mean, shifted = own @ values, share @ values
         # The deviation of a constant, such as the probability of a single category, is rounding in both.
         least = np.finfo(float).tiny + 1e-12 * np.abs(mean)
-        sd, squares = np.maximum(values.std(axis=0), least), (values - shifted) ** 2
+        sd, squares = np.maximum(np.sqrt(own @ (values - mean) ** 2), least), (values - shifted) ** 2
         spread = np.maximum(np.sqrt(share @ squares), least) + 1e-3 * sd
         # The standard error of a log deviation, by the delta method.
         error = np.sqrt(share**2 @ (squares / spread**2 - 1.0) ** 2) / 2.0
@@ -249,6 +259,11 @@ def _responses(objective: Objective, beliefs: dict[str, Belief], batch: Batch) -
 
 
 _responses_quickly, _responses_lightly = compiled_once()(_responses), compiled_lightly()(_responses)
+
+
+@jax.jit
+def _scaled(belief: Belief, scale: Numeric) -> Belief:
+    return belief.with_natural(tree.scale(belief.to_natural(), scale))
 
 
 @jax.jit
