@@ -20,14 +20,14 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (104_014, 74_000),
+    "lines": (104_029, 74_000),
     "files": (345, 330),
-    "lines of code": (51_647, 36_000),
-    "lines of code, core": (34_473, 25_000),
+    "lines of code": (51_658, 36_000),
+    "lines of code, core": (34_484, 25_000),
     "lines of code, graphs": (8_277, 6_000),
     "lines of code, tables": (8_897, 5_000),
     "lines of code, outside of the library": (0, 0),
-    "docstring lines a line of code": (0.478, 0.5),
+    "docstring lines a line of code": (0.477, 0.5),
     "import lines a line of code": (0.167, 0.15),
     "`Any` a thousand lines of code": (39.8, 40),
     "`isinstance` a thousand lines of code": (23.8, 14),
