@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import lamu
-from lamu.base import row_blocks
+from lamu.base import compile_once
 from lamu.families import Gaussian, Point, Product
 from lamu.graphs import reading
 from lamu.operators import Diagonal
@@ -83,17 +83,17 @@ def require_equal(ours: Any, theirs: Any, **tolerance: float) -> None:
 
 
 def test_the_ladder_has_few_sizes_and_little_room() -> None:
-    sizes = {row_blocks.ladder(count) for count in range(1, 1001)}
+    sizes = {compile_once.ladder(count) for count in range(1, 1001)}
     assert len(sizes) == 28
     for count in range(1, 5000):
-        size = row_blocks.ladder(count)
+        size = compile_once.ladder(count)
         assert count <= size <= (1.5 if count <= 64 else 1.25) * count
-        assert row_blocks.ladder(size) == size
+        assert compile_once.ladder(size) == size
     for count in (1, 5, 4096, 4097, 20_000, 1_000_003):
         for most in (1, 7, 302, 4096):
-            size = row_blocks.block(count, most)
+            size = compile_once.block(count, most)
             assert size <= most
-            assert row_blocks.ladder(size) == size, "a block is of the ladder too"
+            assert compile_once.ladder(size) == size, "a block is of the ladder too"
             assert -(-count // size) * size <= 1.5 * count
 
 
@@ -114,7 +114,7 @@ def test_padded_rows_are_answered_as_they_are(case: str, monkeypatch: pytest.Mon
         return np.concatenate([leaf, filling.astype(leaf.dtype)])
 
     one = answers(CASES[case]().predict(X[:21]), y)
-    monkeypatch.setattr(row_blocks, "filled", with_nan)
+    monkeypatch.setattr(compile_once, "filled", with_nan)
     require_equal(answers(CASES[case]().predict(X[:21]), y), one, rtol=0, atol=0)
 
 
@@ -122,7 +122,7 @@ def test_batch_statistics_are_fixed_at_prediction(monkeypatch: pytest.MonkeyPatc
     posterior = CASES["point"](normalise=lamu.networks.BatchNorm())
     assert jax.tree.leaves(posterior.network_state)
     found = posterior.predict(X[:5]).mean
-    monkeypatch.setattr(row_blocks, "filled", lambda leaf, missing: np.concatenate([leaf, leaf[:missing] * np.nan]))
+    monkeypatch.setattr(compile_once, "filled", lambda leaf, missing: np.concatenate([leaf, leaf[:missing] * np.nan]))
     np.testing.assert_array_equal(CASES["point"](normalise=lamu.networks.BatchNorm()).predict(X[:5]).mean, found)
     np.testing.assert_allclose(direct(posterior, X[:5]).mean, found, rtol=1e-12)
 
@@ -251,7 +251,9 @@ def test_rows_of_a_graph_are_answered_as_among_more(mixture: lamu.Posterior, mon
     require_equal(asked(mixture, 17), jax.tree.map(lambda leaf: leaf[:17], whole), rtol=1e-9, atol=1e-12)
     monkeypatch.setattr(reading, "_MOST", 8)
     require_equal(asked(mixture, 21), whole, rtol=1e-9, atol=1e-12)
-    monkeypatch.setattr(row_blocks, "filled", lambda leaf, missing: np.concatenate([leaf, leaf[:missing] + leaf[-1:]]))
+    monkeypatch.setattr(
+        compile_once, "filled", lambda leaf, missing: np.concatenate([leaf, leaf[:missing] + leaf[-1:]])
+    )
     require_equal(asked(mixture, 21), whole, rtol=1e-9, atol=1e-12)
 
 
