@@ -400,6 +400,20 @@ def test_counts_from_zero_to_a_million_are_finite(likelihood) -> None:
             assert jnp.isfinite(found).all(), dtype
 
 
+@pytest.mark.parametrize("size", [1e4, 1e6, 1e8])
+def test_large_concentrations_keep_the_digits_of_float32(size: float) -> None:
+    """Terms of the order of the concentration, or of its logarithms, cancelled: nats a row were lost."""
+    f, y = jnp.full((4, 1), 1.0, jnp.float32), np.array([0.0, 1.0, 3.0, 40.0])
+    found = NegativeBinomial(size).log_prob({}, f, jnp.asarray(y, jnp.float32))
+    np.testing.assert_allclose(found, stats.nbinom.logpmf(y, size, size / (size + np.e)), atol=1e-3)
+    found = StudentT(df=size, scale=1.0).log_prob({}, f, jnp.asarray(y, jnp.float32))
+    np.testing.assert_allclose(found, stats.t.logpdf(y - 1.0, size), rtol=1e-3)
+    single = np.asarray(np.e * (1.0 + np.array([-2.0, 0.0, 0.5, 3.0]) / np.sqrt(size)), np.float32)
+    found = Gamma(size).log_prob({}, f, jnp.asarray(single))
+    slack = 1e-4 + 4e-7 * np.sqrt(size)  # the rounding of log y times the slope
+    np.testing.assert_allclose(found, stats.gamma.logpdf(single.astype(float), size, scale=np.e / size), atol=slack)
+
+
 def test_counts_of_a_million_keep_their_digits_in_float32() -> None:
     y, f = np.array([999_000.0, 1_000_000.0]), np.log(1e6)
     single = jnp.full((2, 1), f, jnp.float32)

@@ -135,7 +135,7 @@ def log_prob_of_count(y: Array, mean: Array, log_mean: Array) -> Array:
 
 def log_prob_of_student(t: Array, df: Array) -> Array:
     """Returns the log density of Student's t."""
-    constant = gammaln((df + 1) / 2) - gammaln(df / 2) - jnp.log(math.pi * df) / 2
+    constant = log_gamma_ratio(df / 2 - 1, jnp.asarray(1.5, df.dtype)) - jnp.log(math.pi * df) / 2
     return constant - (df + 1) / 2 * jnp.log1p(t * t / df)
 
 

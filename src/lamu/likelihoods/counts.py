@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.nn import sigmoid
+from jax.scipy.special import gammaln
 
 from lamu.families.special import (
     cdf_of_count,
@@ -148,7 +149,9 @@ class NegativeBinomial(Dispersed):
         """Returns the log density, in terms of log μ − log θ."""
         theta, log_mean = self.dispersion(params, f), self.link.log_mean(f)
         odds = log_mean - jnp.log(theta)
-        chosen = log_gamma_ratio(y, theta) - jax.scipy.special.gammaln(theta)
+        # log Γ(y + θ) - log Γ(θ) - log y!, from the ratio of the two that are the larger.
+        nearly_poisson = log_gamma_ratio(theta - 1.0, y + 1.0) - gammaln(y + 1.0)
+        chosen = jnp.where(theta > y, nearly_poisson, log_gamma_ratio(y, theta) - gammaln(theta))
         return chosen - theta * jax.nn.softplus(odds) - y * jax.nn.softplus(-odds)
 
     def target_information(self, params: Params, f: Array) -> Array:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import betainc, betaln, digamma, gammaln, polygamma
 
-from lamu.families.special import cdf_of_gamma, log_tails_of_beta, log_tails_of_gamma
+from lamu.families.special import cdf_of_gamma, log_tails_of_beta, log_tails_of_gamma, stirling
 from lamu.likelihoods.bases import Dispersed, DispersionPrior, LogNormalDispersion
 from lamu.likelihoods.links import (
     ComplementaryLogLog,
@@ -71,9 +71,12 @@ class Gamma(Dispersed):
 
     def target_log_prob(self, params: Params, f: Array, y: Array) -> Array:
         r"""Returns \(\alpha \log(\alpha/\mu) + (\alpha - 1) \log y - \alpha y/\mu - \log \Gamma(\alpha)\)."""
-        a = self.dispersion(params, f)
-        log_rate = jnp.log(a) - self.link.log_mean(f)
-        return a * log_rate + (a - 1.0) * jnp.log(y) - a * y * self.link.reciprocal(f) - gammaln(a)
+        a, log_y = self.dispersion(params, f), jnp.log(y)
+        excess = log_y - self.link.log_mean(f)  # of log y over log μ: terms of the order of α would cancel
+        near = jnp.abs(excess) < 1.0
+        small = jnp.where(near, excess, 0.0)
+        deviance = jnp.where(near, jnp.expm1(small) - small, y * self.link.reciprocal(f) - 1.0 - excess)
+        return jnp.log(a) - stirling(a) - log_y - a * deviance
 
     def target_information(self, params: Params, f: Array) -> Array:
         r"""Returns \(\alpha (\mu'/\mu)^2\)."""
