@@ -260,7 +260,7 @@ def learning_rows(table: Table, request: Request, seed: int) -> tuple[Table, np.
     import numpy as np
 
     from lamu.data import split
-    from lamu.data.arrays import repeats
+    from lamu.data.copies import repeats
 
     classes = table.encoding.task != "regression"
     # By their own names, which messages about classes quote; sorted, as their numbers are.

@@ -34,7 +34,6 @@ __all__ = [
     "refuse_infinite",
     "refuse_other_order",
     "refuse_unread",
-    "repeats",
     "scale_told",
     "split",
     "warn_of_scale",
@@ -118,17 +117,6 @@ def scale_told(weight: Rows, name: str) -> str | None:
         f"weight of two is the row written twice. If only the ratios of the weights matter, give {name} * {rows} / "
         f"{total:.4g}"
     )
-
-
-_MOST_REPEATED = 100_000  # rows, beyond which copies are fewer and have larger weights
-
-
-def repeats(weight: np.ndarray, given: np.ndarray) -> np.ndarray:
-    """Returns the number of copies of each row, so that folds can separate them; zero for rows without weight."""
-    # Whole weights count copies, which may be in different folds, as any equal rows may be. Other weights
-    # are a row's importance: it has as many copies as in the input.
-    times = np.where(weight > 0, weight if (weight == np.rint(weight)).all() else given, 0.0)
-    return np.ceil(times * min(1.0, _MOST_REPEATED / times.sum())).astype(int)
 
 
 _ALIGNED = 64  # bytes

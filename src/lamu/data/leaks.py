@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lamu.data.imputation import mixed
+from lamu.data.copies import row_hashes
 from lamu.data.table import Table
 from lamu.data.wording import listed, plural
 
@@ -47,7 +47,7 @@ def leaks(table: Table, train: np.ndarray, test: np.ndarray) -> tuple[str, ...]:
             f"the {plural('feature', ordered)} {listed(ordered)} {verb} in the order of {target} without exception, as "
             f"a copy of it in another unit would; {_leave(ordered)}"
         )
-    marks = _row_hashes(table)
+    marks = row_hashes([*table.x.T, np.asarray(table.y, float), *table.beside.values()])
     # A row in both parts, each with some of its cases, is no repetition.
     parted = np.isin(table.numbers[test], table.numbers[train])
     repeated = int((np.isin(marks[test], marks[train]) & ~parted).sum())
@@ -64,14 +64,6 @@ def _leave(names: list[str]) -> str:
     return (
         f"leave {'it' if single else 'them'} out if {'it is' if single else 'they are'} not known before the target is"
     )
-
-
-def _row_hashes(table: Table) -> np.ndarray:
-    """Returns 64-bit hashes of the rows, which identify equal rows: collisions occur once in 1e19 pairs."""
-    mark = np.zeros(len(table.x), np.uint64)
-    for column in (*table.x.T, np.asarray(table.y, float), *table.beside.values()):
-        mark = mixed(mark ^ np.ascontiguousarray(column, np.float64).view(np.uint64))
-    return mark
 
 
 def _determines(column: np.ndarray, y: np.ndarray, levels: int, regression: bool) -> bool:

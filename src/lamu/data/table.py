@@ -15,6 +15,7 @@ import numpy as np
 
 from lamu.data.arrays import scale_told
 from lamu.data.columns import expanded, found_dates, identifiers, words
+from lamu.data.copies import are_cells
 from lamu.data.encoding import TASKS, Encoding
 from lamu.data.imputation import Completions
 from lamu.data.inputs import (
@@ -144,9 +145,7 @@ class Table:
         weight = self.beside.get("weight")
         if weight is None or self.y is None or weight.max(initial=0) <= 1 or (weight != np.rint(weight)).any():
             return False
-        rows = np.unique(np.column_stack([self.features.values, self.y]), axis=0)
-        targets = np.unique(rows[:, :-1], axis=0, return_counts=True)[1]
-        return bool(targets[targets > 1].sum() >= len(rows) / 2)
+        return are_cells(self.features.values, self.y)
 
     def parted(self, weight: np.ndarray) -> tuple[Table, np.ndarray, np.ndarray]:
         """Splits the weight of every row into two.

@@ -18,7 +18,8 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from lamu import store
 from lamu.algorithms.post_hoc.laplace import laplace
-from lamu.data.arrays import UnfamiliarRows, UnscaledWeights, refuse_other_order, refuse_unread, repeats, warn_of_scale
+from lamu.data.arrays import UnfamiliarRows, UnscaledWeights, refuse_other_order, refuse_unread, warn_of_scale
+from lamu.data.copies import are_cells, repeats
 from lamu.data.encoding import Encoding
 from lamu.data.imputation import Completions
 from lamu.data.inputs import Features, completions, learn, no_longer_constant, transform
@@ -197,8 +198,8 @@ def _refuse_lacking(y: Targets) -> None:
 #
 # The likelihood is the same function of θ, so a posterior must not depend on the form of the data. Stochastic training
 # would: therefore the estimators use one canonical form, in which a weight of two equals a row written twice, a weight
-# of zero equals no row, and the order of the rows does not matter. Folds split that form with its copies written out: a
-# fold with all copies of a row would leave out all information about it, and in a table of few categories a class.
+# of zero equals no row, and the order of the rows does not matter. Folds split that form, with copies written out where
+# they are cases (`lamu.data.copies`).
 
 
 def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -363,9 +364,9 @@ class BayesianEstimator(PosteriorEstimator):
                 categorical columns before, for instance by scikit-learn's `OneHotEncoder` in a pipeline.
             y: targets `[rows]`.
             sample_weight: the weight of each row, `[rows]`; a weight of two equals the row written twice. Weights are
-                therefore not normalised, and integer ones are copies, which folds split like other rows. Their sum is
-                the number of rows of the posterior, and weights that sum to one leave it near the prior. A sum far from
-                the number of rows is used as it is, with a warning (`lamu.data.UnscaledWeights`).
+                therefore not normalised: their sum is the number of rows of the posterior, and weights that sum to one
+                leave it near the prior. A sum far from the number of rows is used as it is, with a warning
+                (`lamu.data.UnscaledWeights`).
 
         Returns:
             The estimator.
@@ -389,8 +390,9 @@ class BayesianEstimator(PosteriorEstimator):
         X = training_rows(encoding, X, target, self._columns)
         if self.algorithm is None:  # it is one over folds
             times = repeats(weight, given)
-            apart = (weight / times).astype(weight.dtype)
-            X, target, weight = (np.repeat(part, times, axis=0) for part in (X, target, apart))
+            if are_cells(X, target):
+                apart = (weight / times).astype(weight.dtype)
+                X, target, weight = (np.repeat(part, times, axis=0) for part in (X, target, apart))
         seed = self._drawn_seed()
         with jax.enable_x64(X.dtype == np.float64), warnings.catch_warnings():
             warnings.simplefilter("ignore", UnscaledWeights)  # said above, of the rows as they came

@@ -21,8 +21,9 @@ import numpy as np
 from lamu import memory, tree
 from lamu.base.compile_once import compiled_once
 from lamu.composition import stacking_weights
-from lamu.data.arrays import Arrays, repeats, warn_of_scale
+from lamu.data.arrays import Arrays, warn_of_scale
 from lamu.data.batch import Batch
+from lamu.data.copies import copies_apart, repeats, row_hashes
 from lamu.families import Ensemble, Point
 from lamu.folds import folds_for, folds_of, unit_about
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood, Scaled
@@ -139,8 +140,10 @@ def fit_table(
         y: training targets, `[N]`.
         likelihood: p(y | f), in the units of y; a likelihood of all real numbers is scaled by the targets.
         weight: the weight of each row, `[N]`; ones where None. A weight of two is the likelihood's second power, and a
-            row with weight zero is omitted. Integer weights count copies of a row, which may be in different folds (if
-            there are more than 100,000 copies, fewer with larger weights). Weights whose sum is far from the number of
+            row with weight zero is omitted. A row is in one fold with its weight, unless it is a cell of a table of
+            frequencies (half or more of the rows have the features of a row with another target): there integer weights
+            count cases, which may be in different folds (if there are more than 100,000, fewer with larger weights).
+            Weights whose sum is far from the number of
             rows are used unchanged, with a warning (`lamu.data.UnscaledWeights`).
         offset: the log of each row's exposure, `[N]`, for a likelihood with a log link, such as `Poisson()`: every
             candidate models the log rate. Predictions take new offsets, `posterior.predict(x, offset=...)`, and have an
@@ -192,11 +195,7 @@ def fit_table(
             )
         rows = replace(rows, offset=offset_per_output(likelihood, rows.offset, width))
     warn_of_scale(rows.weight)
-    times = repeats(np.asarray(rows.weight, float), np.ones(rows.count))
-    if (times != 1).any():
-        written = np.repeat(np.arange(rows.count), times)
-        rows = rows.take(written)
-        rows = replace(rows, weight=rows.weight / times[written].astype(rows.weight.dtype))
+    rows = _cases(rows)
     likelihood.check_training(np.asarray(rows.y))
     count = rows.count
     if count < 2:
@@ -318,6 +317,25 @@ def fit_table(
         folds,
         steps,
     )
+
+
+def _cases(rows: Arrays) -> Arrays:
+    """Returns the rows that folds divide: copies of a row as rows of their own, or as one row of their weight."""
+    x, y = np.asarray(rows.x).reshape(rows.count, -1), np.asarray(value_of(rows.y)).reshape(rows.count, -1)
+    offset = () if rows.offset is None else np.asarray(rows.offset).reshape(rows.count, -1).T
+    marks, weight = row_hashes([*x.T, *y.T, *offset]), np.asarray(rows.weight, float)
+    times = repeats(weight, np.ones(rows.count))
+    _, first, row = np.unique(marks[weight > 0], return_index=True, return_inverse=True)
+    first = np.flatnonzero(weight > 0)[first]
+    if copies_apart(np.bincount(row, times[weight > 0]), np.bincount(row), x[first], y[first]):
+        written = np.repeat(np.arange(rows.count), times)
+        weight = (weight / np.maximum(times, 1))[written]
+    else:
+        order = np.argsort(first)
+        written, weight = first[order], np.bincount(row, weight[weight > 0])[order]
+    if np.array_equal(written, np.arange(rows.count)):
+        return rows
+    return replace(rows.take(written), weight=weight.astype(rows.weight.dtype))
 
 
 def _kernel(smooth: np.ndarray, rows: Arrays, likelihood: Likelihood) -> KernelFeatures:
