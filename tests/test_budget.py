@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (104_037, 74_000),
-    "files": (345, 330),
-    "lines of code": (51_663, 36_000),
+    "lines": (104_089, 74_000),
+    "files": (346, 330),
+    "lines of code": (51_684, 36_000),
     "lines of code, core": (34_489, 25_000),
     "lines of code, graphs": (8_277, 6_000),
-    "lines of code, tables": (8_897, 5_000),
+    "lines of code, tables": (8_918, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.477, 0.5),
     "import lines a line of code": (0.167, 0.15),
