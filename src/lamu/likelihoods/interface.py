@@ -98,7 +98,8 @@ class Likelihood:
         if isinstance(outputs, tuple | list):
             raise TypeError(
                 f"{self.name} takes its outputs as one value, and got {len(outputs)}; give those of one network "
-                "that makes all, m.network(name, network, outputs=number)(...), in the order of the likelihood"
+                "that makes all, m.network(name, network, outputs=number)(...), or of a vector of as many entries, "
+                'table[m.data("group")] of a plate of vectors, in the order of the likelihood'
             )
         return LikelihoodOf(self, outputs)
 

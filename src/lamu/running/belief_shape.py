@@ -226,10 +226,11 @@ def _have_deviations(model: MessageTarget, rows: Arrays) -> bool:
     if (len(model.blocks) < 2 and not latent) or model.frozen or model.has_alike_members(example):
         return False
     if isinstance(model, Graph):
-        # Of products W @ z the rotations and signs are free, unless a side is observed, or what it tells of others is.
+        # Of products W @ z the rotations are free, but of one entry each (their sign is no direction), or if a side is
+        # observed, or what it tells of others is.
         seen = [site for site in sites if site.name in example.y and not multiplies_variables(site)]
         pinned = frozenset().union({site.name for site in seen}, *(site.factor.names for site in seen))
-        if model.networks or model.local or multiplies_variables(model.sites, pinned):
+        if model.networks or model.local or multiplies_variables(model.sites, pinned, entries=2):
             return False
     return model.expansion is None
 

@@ -115,10 +115,11 @@ class Expression:
 
     def _compared(self, *_: object) -> bool:
         """Raises a TypeError that names what takes the place of a comparison."""
-        names = ", ".join(sorted(self.names)) or "an input"
+        names = ", ".join(sorted(self.names)) or getattr(self, "name", "an input")
         raise TypeError(
             f"{names} has no value while a graph is written, and cannot be compared or decide; index a variable by a "
-            f"category, effect[{names}], or make the comparison a column of the data"
+            f"category, effect[{names}], make the comparison a column of the data, or make a time of change a series "
+            "that does not come back, graphs.Markov(T, [1.0, 0.0], [[1 - 1 / T, 1 / T], [0.0, 1.0]])"
         )
 
     __lt__ = __le__ = __gt__ = __ge__ = __bool__ = _compared

@@ -34,7 +34,8 @@ class Indexed(Expression):
         if not isinstance(self.by, Variable) and self.by.names:
             raise TypeError(
                 f"the index depends on {', '.join(sorted(self.by.names))} by an expression; index by a Categorical "
-                "variable itself, or by an input of whole numbers"
+                "variable itself, or by an input of whole numbers; a category that several rows share, as that of a "
+                "node of a network, is not summed out"
             )
         if isinstance(self.by, Variable) and not issubclass(self.by.kind, Categories | States):
             raise TypeError(f"{self.by.name!r} is {self.by.kind.words} and picks no member; index by a Categorical")

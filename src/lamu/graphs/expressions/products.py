@@ -91,6 +91,12 @@ class Times(Expression):
             return self.right.shape[:-1]
         return None if self.left.shape is None else self.left.shape[:-1]
 
+    @property
+    def entries(self) -> int | float:
+        """The number K of entries of the vectors; infinite if only the data determine it."""
+        shape = self.left.shape or self.right.shape
+        return shape[-1] if shape else float("inf")
+
     def first(self, environment: Environment) -> Array:
         # Returns E[W] E[z].
         left, right = self.left.first(environment), self.right.first(environment)
@@ -221,7 +227,8 @@ def _require_numbers(side: Expression, sign: str) -> None:
     if side.kinds() and not {Numbers, Statistics} & set(side.kinds()):
         raise TypeError(
             f"{sign} takes numbers and vectors, and {', '.join(sorted(side.names))} is {side.kinds()[0].words}; "
-            "change that variable's prior, or, for several observations of it, give the factor a plate="
+            "change that variable's prior, for several observations of it give the factor a plate=, or write the "
+            "program in NumPyro for cvi() or nuts() (lamu.from_numpyro)"
         )
 
 
@@ -248,10 +255,10 @@ def scaled(left: Any, right: Any) -> Multiple | RateProduct:
     return Multiple(by, of)
 
 
-def multiplies_variables(node: Any, beside: frozenset[str] = frozenset()) -> bool:
-    """Whether a product below a node has variables on both of its sides, beside some."""
+def multiplies_variables(node: Any, beside: frozenset[str] = frozenset(), entries: int = 1) -> bool:
+    """Whether a product below a node, of so many entries or more, has variables on both of its sides, beside some."""
     found = jax.tree.leaves(node, is_leaf=lambda part: isinstance(part, Times))
-    products = (part for part in found if isinstance(part, Times))
+    products = (part for part in found if isinstance(part, Times) and part.entries >= entries)
     return any(bool(part.left.names - beside and part.right.names - beside) for part in products)
 
 
