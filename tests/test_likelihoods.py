@@ -410,8 +410,12 @@ def test_large_concentrations_keep_the_digits_of_float32(size: float) -> None:
     np.testing.assert_allclose(found, stats.t.logpdf(y - 1.0, size), rtol=1e-3)
     single = np.asarray(np.e * (1.0 + np.array([-2.0, 0.0, 0.5, 3.0]) / np.sqrt(size)), np.float32)
     found = Gamma(size).log_prob({}, f, jnp.asarray(single))
-    slack = 1e-4 + 4e-7 * np.sqrt(size)  # the rounding of log y times the slope
+    slack = 1e-4 + 4e-7 * np.sqrt(size)  # the rounding of log y, or of y, times the slope
     np.testing.assert_allclose(found, stats.gamma.logpdf(single.astype(float), size, scale=np.e / size), atol=slack)
+    mean = np.e / (1.0 + np.e)
+    single = np.asarray(mean * (1.0 + np.array([-2.0, 0.0, 0.5, 3.0]) / np.sqrt(size)), np.float32)
+    expected = stats.beta.logpdf(single.astype(float), mean * size, (1.0 - mean) * size)
+    np.testing.assert_allclose(Beta(size).log_prob({}, f, jnp.asarray(single)), expected, atol=4 * slack)
 
 
 def test_counts_of_a_million_keep_their_digits_in_float32() -> None:

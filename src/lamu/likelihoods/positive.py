@@ -243,8 +243,16 @@ class Beta(Dispersed):
         phi = self.dispersion(params, f)
         a, b = self._counts(params, f)
         log_a, log_b = self._logarithms(params, f)
-        constant = gammaln(phi) - gammaln(1.0 + a) - gammaln(1.0 + b) + log_a + log_b
-        return constant + (a - 1.0) * jnp.log(y) + (b - 1.0) * jnp.log1p(-y)
+        log_y, log_rest, mean = jnp.log(y), jnp.log1p(-y), self.link.probability(f)
+        far = gammaln(phi) - gammaln(1.0 + a) - gammaln(1.0 + b) + a * log_y + b * log_rest
+        # About the mean, where terms of the order of φ would cancel: by Stirling's series, and the excess over it.
+        near = jnp.abs(y - mean) < 0.5 * jnp.minimum(mean, 1.0 - mean)
+        a, b, mean = (jnp.where(near, value, other) for value, other in ((a, 1.0), (b, 1.0), (mean, 0.5)))
+        gap = jnp.where(near, y - mean, 0.0)
+        over, under = gap / mean, gap / (1.0 - mean)
+        close = a * (jnp.log1p(over) - over) + b * (jnp.log1p(-under) + under)
+        close = close + stirling(phi) - stirling(a) - stirling(b) - jnp.log(phi)
+        return jnp.where(near, close, far) + log_a + log_b - log_y - log_rest
 
     def target_information(self, params: Params, f: Array) -> Array:
         r"""Returns \(\phi^2 \mu'^2 (\psi'(\mu\phi) + \psi'((1 - \mu)\phi))\)."""
