@@ -13,10 +13,9 @@ from lamu import memory, tree
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, bytes_held, check_memory, fit_laplace, fit_with_gradient
 from lamu.algorithms.post_hoc.laplace_posterior import (
     AveragedGaussNewton,
-    averaged,
-    can_average,
     posterior_at_mode,
     require_positive,
+    with_curvature_averaged,
     with_dispersion_integrated,
     with_noise_integrated,
 )
@@ -199,11 +198,8 @@ class Laplace(Wrapper):
                 posterior = with_noise_integrated(posterior, polished, under, objective.model.prior)
             hold = lambda params: polish(look, look(params), under, data, held=True)
             posterior = with_dispersion_integrated(posterior, polished, under, hold, data)
-            if isinstance(self.curvature, AveragedGaussNewton) and can_average(structure, under.model):
-                at_mode = replace(point, belief=Point(polished.mode.params))
-                refined = averaged(structure, polished.mode, at_mode, under, data, jax.random.clone(key))
-                if refined is not polished.mode:
-                    posterior = replace(posterior, belief=refined.posterior(under, jax.random.clone(key)).belief)
+            if isinstance(self.curvature, AveragedGaussNewton):
+                posterior = with_curvature_averaged(posterior, structure, polished.mode, under, data, key)
         return posterior if rule is None else posterior.with_rule(rule)
 
     def _determined_beside(self, point: Posterior, objective: Objective, data: Data) -> float | None:

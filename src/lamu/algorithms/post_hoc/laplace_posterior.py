@@ -21,7 +21,7 @@ from lamu.base.compile_once import compiled_once
 from lamu.convergence import Unconverged
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
-from lamu.families import Gamma, Gaussian, Product
+from lamu.families import Gamma, Gaussian, Point, Product
 from lamu.families.matrix_normal import NoiseScale
 from lamu.families.points import DispersionMixture
 from lamu.likelihoods.interface import Likelihood, LikelihoodWrapper
@@ -39,9 +39,9 @@ from lamu.typing import Array, Belief, Data, DTypeLike, Params, RandomKey
 __all__ = [
     "AveragedGaussNewton",
     "averaged",
-    "can_average",
     "posterior_at_mode",
     "require_positive",
+    "with_curvature_averaged",
     "with_dispersion_integrated",
     "with_noise_integrated",
 ]
@@ -355,12 +355,25 @@ class AveragedGaussNewton(GaussNewton):
     #     refine the same Gaussian by variational inference in the linearised model.
 
 
-def can_average(structure: AnyStructure, model: Any) -> bool:
+def _can_average(structure: AnyStructure, model: Any) -> bool:
     """Returns whether the outputs are logits of a network whose curvature can and should be averaged."""
     if not (isinstance(model, Model) and structure.by_rows):
         return False
     classes = getattr(model.likelihood.support, "number", 2)
     return bool(model.likelihood.logits) and not model.identified and classes <= _MOST_CLASSES
+
+
+def with_curvature_averaged(
+    posterior: Posterior, structure: AnyStructure, mode: LaplaceFit, objective: Objective, data: Data, key: RandomKey
+) -> Posterior:
+    """Returns the posterior of a classifier with the curvature averaged over its belief; unchanged otherwise."""
+    if not _can_average(structure, objective.model):
+        return posterior
+    at_mode = replace(posterior, belief=Point(mode.params))
+    fit = averaged(structure, mode, at_mode, objective, data, jax.random.clone(key))
+    return (
+        posterior if fit is mode else replace(posterior, belief=fit.posterior(objective, jax.random.clone(key)).belief)
+    )
 
 
 def averaged(
