@@ -396,3 +396,25 @@ def test_inputs_of_another_number_than_the_coefficients_are_named() -> None:
     data = {"u": np.ones((4, 3)), "school": np.arange(4) % 3, "y": np.ones(4)}
     with pytest.raises(ValueError, match="@ meets 3 and 2 numbers, of slopes"):
         lamu.fit(lamu.Graph(pupils), data, lamu.algorithms.vmp())
+
+
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_a_positive_number_scales_a_known_precision_matrix(sign: float) -> None:
+    """As in a conditional autoregression, whose neighbours' entries are negative."""
+    Q = 2.0 * np.eye(3) + sign * (np.eye(3, k=1) + np.eye(3, k=-1))
+    y = TABLE[:4, :3]
+
+    def program(m, matrix=Q) -> None:
+        tau = m.sample("tau", Gamma(2.0, 1.0))
+        w = m.sample("w", graphs.MultivariateNormal(jnp.zeros(3), tau * matrix))
+        with m.rows():
+            m.sample("y", graphs.Normal(w, precision=1.0))
+
+    graph = lamu.Graph(program)
+    theta = {"tau": jnp.asarray(1.7), "w": jnp.asarray([0.3, -0.4, 1.0])}
+    expected = stats.gamma(2.0).logpdf(1.7) + stats.multivariate_normal(cov=np.linalg.inv(1.7 * Q)).logpdf(theta["w"])
+    assert graph.shared_log_joint(graph.values(theta)) == pytest.approx(expected, rel=1e-12)
+    fit = lamu.fit(graph, {"y": y}, lamu.algorithms.vmp())
+    assert np.diff(fit.history["loss"]).max() <= 1e-12
+    with pytest.raises(ValueError, match=r"tau multiplies a matrix with the eigenvalue .* add a small number to its"):
+        lamu.Graph(lambda m: program(m, Q - np.linalg.eigvalsh(Q)[0] * np.eye(3)))

@@ -494,11 +494,16 @@ def test_a_precision_times_a_diagonal_matrix_is_that_of_independent_numbers() ->
     deviations = (1.7 * np.array([1.0, 4.0])) ** -0.5
     expected = stats.gamma(2.0).logpdf(1.7) + stats.norm(1.0, deviations).logpdf([0.3, -1.0]).sum()
     np.testing.assert_allclose(found, expected, rtol=1e-5)
-    for no_matrix in (lambda tau: tau, lambda tau: tau * jnp.ones((2, 2))):
-        with pytest.raises(TypeError, match=r"multiply it by a diagonal one, such as tau \* jnp.eye\(d\)"):
+    for no_matrix in (lambda tau: tau, lambda tau: tau * jnp.ones(2)):
+        with pytest.raises(TypeError, match=r"multiply it by a known one, such as tau \* jnp.eye\(d\)"):
             graph(no_matrix)
+    for least, matrix in (("-1", -jnp.eye(2)), (".*", jnp.ones((2, 2)))):
+        with pytest.raises(
+            ValueError, match=f"tau multiplies a matrix with the eigenvalue {least}, and those of a prec"
+        ):
+            graph(lambda tau, matrix=matrix: tau * matrix)
     with pytest.raises(TypeError, match="tau is positive numbers"):
-        graph(lambda tau: -tau * jnp.eye(2))
+        graph(lambda tau: -tau)
 
 
 @pytest.mark.stress

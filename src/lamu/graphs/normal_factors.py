@@ -13,6 +13,7 @@ import numpy as np
 from lamu.base.compile_once import lenient
 from lamu.families.normal_wishart import product, swept, transpose
 from lamu.graphs.expressions import Environment, Expression, KnownValue, Multiple, ScaleProduct, lifted
+from lamu.graphs.expressions.products import ScaledMatrix, is_matrix
 from lamu.graphs.factor import Factor, argument, summed
 from lamu.graphs.statistics import (
     Located,
@@ -157,7 +158,7 @@ def MultivariateNormal(mean: Any, precision: Any = None) -> Factor:
     Args:
         mean: m `[d]`: numbers or a vector; or a variable with a `NormalWishart` belief, mean and precision at once.
         precision: Λ `[d, d]`: a matrix, a variable with a `Wishart` belief, or one with a `Gamma` belief times a
-            diagonal matrix, of independent numbers.
+            known matrix, as of neighbours in space or times of a process.
 
     Raises:
         TypeError: for an argument without a closed form, or no precision.
@@ -177,7 +178,9 @@ def MultivariateNormal(mean: Any, precision: Any = None) -> Factor:
     if precision is None:
         raise TypeError("MultivariateNormal needs a precision matrix; give for instance precision=jnp.eye(d)")
     if isinstance(precision, Expression) and PositiveNumbers in precision.kinds():
-        return Normal(mean, _diagonal(precision))
+        precision = _of_matrix(precision)
+        if not isinstance(precision, ScaledMatrix):
+            return Normal(mean, precision)
     mean, precision = (
         argument(mean, Vectors, "the mean of MultivariateNormal"),
         argument(precision, Precisions, "the precision of MultivariateNormal"),
@@ -187,15 +190,16 @@ def MultivariateNormal(mean: Any, precision: Any = None) -> Factor:
     return MultivariateNormalFactor(mean, precision)
 
 
-def _diagonal(precision: Expression) -> Expression:
-    """Returns the precisions of the entries, of a positive number times a known diagonal matrix."""
-    if isinstance(precision, Multiple) and isinstance(precision.by, KnownValue):
+def _of_matrix(precision: Expression) -> Expression:
+    """Returns a positive number times a known matrix, or the precisions of the entries if that is diagonal."""
+    if isinstance(precision, Multiple) and isinstance(precision.by, KnownValue) and is_matrix(precision.by):
         by = precision.by.value
-        if jnp.ndim(by) == 2 and np.array_equal(by, np.diag(np.diag(by))):
-            return jnp.diag(by) * precision.of
+        return (
+            jnp.diag(by) * precision.of if np.array_equal(by, np.diag(np.diag(by))) else ScaledMatrix(precision.of, by)
+        )
     raise TypeError(
         f"the precision of MultivariateNormal is {', '.join(sorted(precision.names))}, positive numbers, and no "
-        "matrix; multiply it by a diagonal one, such as tau * jnp.eye(d), or give a variable with a Wishart belief"
+        "matrix; multiply it by a known one, such as tau * jnp.eye(d), or give a variable with a Wishart belief"
     )
 
 

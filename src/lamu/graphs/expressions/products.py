@@ -15,6 +15,7 @@ from lamu.graphs.statistics import (
     Chance,
     Numbers,
     PositiveNumbers,
+    Precisions,
     Probabilities,
     Series,
     Statistics,
@@ -28,9 +29,11 @@ __all__ = [
     "Multiple",
     "RateProduct",
     "ScaleProduct",
+    "ScaledMatrix",
     "StickBreaking",
     "Sum",
     "Times",
+    "is_matrix",
     "multiplies_variables",
     "product",
     "scaled",
@@ -210,6 +213,35 @@ class Multiple(Expression):
         return self.of.quadratic(weight * self.by.first(environment) ** 2, environment)
 
 
+@record
+class ScaledMatrix(Expression):
+    r"""A positive number times a known precision matrix, \(E\log\det(\tau Q) = d E\log\tau + \log\det Q\)."""
+
+    of: Expression  # τ
+    matrix: Any  # Q
+
+    def __post_init__(self) -> None:
+        least = np.min(np.linalg.eigvalsh(self.matrix))
+        if not least > self.matrix.size * jnp.finfo(self.matrix.dtype).eps * np.max(np.abs(self.matrix)):
+            raise ValueError(
+                f"{', '.join(sorted(self.of.names))} multiplies a matrix with the eigenvalue {least:.2g}, and those of "
+                "a precision matrix are positive; add a small number to its diagonal, as in Q + 1e-3 * np.eye(len(Q))"
+            )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return np.shape(self.matrix)
+
+    def kinds(self) -> tuple[type[Statistics], ...]:
+        return (Precisions,)
+
+    def of_kind(self, kind: type[S], environment: Environment) -> Any:
+        # Returns the expectations of log det and of the matrix.
+        number = self.of.of_kind(PositiveNumbers, environment)
+        logdet = jnp.shape(self.matrix)[0] * number.log + jnp.linalg.slogdet(self.matrix)[1]
+        return Precisions(logdet, number.value[..., None, None] * self.matrix)
+
+
 def _multiplied(c: Array, of: PositiveNumbers) -> PositiveNumbers:
     """Returns the statistics of positive numbers times numbers from zero."""
     least = jnp.finfo(jnp.result_type(c)).tiny ** 0.5
@@ -241,7 +273,7 @@ def _reduced(weight: Array, shape: tuple[int, ...]) -> Array:
     return jnp.sum(full, axis=ones, keepdims=True) if ones else full
 
 
-def scaled(left: Any, right: Any) -> Multiple | RateProduct:
+def scaled(left: Any, right: Any) -> Expression:
     """Returns the elementwise product of an expression with known numbers."""
     left, right = lifted(left), lifted(right)
     if left.names and right.names:
@@ -252,7 +284,19 @@ def scaled(left: Any, right: Any) -> Multiple | RateProduct:
     by, of = (left, right) if not left.names else (right, left)
     if isinstance(of, RateProduct):
         return replace(of, by=by if isinstance(of.by, float) else Multiple(by, of.by))
+    if (
+        isinstance(by, KnownValue)
+        and PositiveNumbers in of.kinds()
+        and np.any(np.asarray(by.value) < 0)
+        and is_matrix(by)
+    ):
+        return ScaledMatrix(of, by.value)
     return Multiple(by, of)
+
+
+def is_matrix(known: KnownValue) -> bool:
+    """Whether known numbers are a symmetric matrix."""
+    return jnp.ndim(known.value) == 2 and np.array_equal(known.value, np.transpose(known.value))
 
 
 def multiplies_variables(node: Any, beside: frozenset[str] = frozenset(), entries: int = 1) -> bool:
