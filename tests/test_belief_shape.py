@@ -442,6 +442,20 @@ def test_a_short_run_is_told_that_longer_may_not_help():
         warn_unconverged(fit, None, chosen_earlier=False)
 
 
+@pytest.mark.measured
+def test_a_gaussian_that_is_far_from_a_density_is_told() -> None:
+    """Independent beliefs of two variables with a correlation of .9 have .44 of their deviations."""
+    precision = jnp.linalg.inv(jnp.array([[1.0, 0.9], [0.9, 1.0]]))
+    density = lamu.LogDensity(lambda theta: -0.5 * theta @ precision @ theta, jnp.zeros(2))
+    with pytest.warns(Unconverged, match=r"a Gaussian is the wrong shape .*'theta'.*KL.*von\(structure="):
+        found = lamu.fit(density, None, lamu.algorithms.ivon()).convergence
+    assert found.divergence > 0.25
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Unconverged)
+        right = lamu.fit(density, None, lamu.algorithms.von(structure=Dense))
+    assert right.convergence.divergence < 0.05
+
+
 @pytest.mark.parametrize(("rows", "exact", "told"), [(5, 0.709, 0.8), (8, 0.846, 0.87)])
 def test_an_unknown_noise_of_few_rows_widens_the_mean_beyond_linear_response(rows, exact, told) -> None:
     """By a grid the belief of the mean has `exact` of its deviation; linear response said .89 and .94, of the noise."""

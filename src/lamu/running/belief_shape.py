@@ -37,7 +37,7 @@ from lamu.conjugate_target import MessageTarget
 from lamu.convergence import LARGEST_SHAPE, NARROWEST, Convergence, pareto_shape
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
-from lamu.families import Point, Product
+from lamu.families import Gaussian, Point, Product
 from lamu.families.products import factor_of
 from lamu.graphs import Graph
 from lamu.graphs.expressions.products import multiplies_variables
@@ -45,6 +45,7 @@ from lamu.graphs.joint import Row
 from lamu.natural_rule import ConjugateLoss
 from lamu.objective import Objective
 from lamu.posterior import Posterior
+from lamu.target import ConstrainedTarget
 from lamu.typing import Array, Belief, Numeric, Params, RandomKey
 
 __all__ = ["shape_of"]
@@ -77,13 +78,15 @@ def shape_of(
         if not (is_open and rows.count <= _FEW and _knows_values(posterior, rows)):
             return judged
         return _by_weights(judged, _measured(posterior, objective, rows, key, 2 * _MORE, _WIDER))
+    gaussian = isinstance(factor_of(posterior.belief, "network"), Gaussian)
+    more = int(np.clip(work, _DRAWS, _MORE)) if gaussian else _MORE  # a density may be as slow as it likes
     if rows.count * _DRAWS > max(_MOST_ROWS, work):
         return convergence
     measured = _measured(posterior, objective, rows, jax.random.fold_in(key, 0), _DRAWS)
     # A first look at few draws may see one large weight, or none; more of them settle it.
     unclear = not (float(measured["divergence"]) < _OPEN and measured["share"] > _CLEAR)
-    if unclear and rows.count * _MORE <= max(_MOST_ROWS, work):
-        measured = _measured(posterior, objective, rows, jax.random.fold_in(key, 1), _MORE)
+    if unclear and rows.count * more <= max(_MOST_ROWS, work):
+        measured = _measured(posterior, objective, rows, jax.random.fold_in(key, 1), more)
     share = measured["share"] if measured["pareto_k"] <= LARGEST_SHAPE else None
     judged = replace(convergence, divergence=measured["divergence"], pareto_k=measured["pareto_k"], share=share)
     return judged if judged.has_shape else replace(judged, misshapen=measured["worst"])
@@ -99,8 +102,11 @@ def _by_weights(judged: Any, measured: dict[str, Any]) -> Convergence:
 
 
 def _approximate(posterior: Posterior, rows: Arrays) -> bool:
-    # Whether a Gaussian stands for variables that are not conjugate, and the log joint at values is known.
+    # Whether a Gaussian stands for a density, or for variables that are not conjugate, and the log joint at values is
+    # known.
     belief = factor_of(posterior.belief, "network")
+    if isinstance(belief, Gaussian):
+        return isinstance(posterior.model, ConstrainedTarget) and not isinstance(posterior.model, Graph)
     if not isinstance(belief, Product):
         return False
     if not isinstance(posterior.model, Graph):
@@ -139,7 +145,8 @@ def _measured(
     log_weights, own = -log_mixture, np.exp(densities[0] - log_mixture)
     for batch in [rows.full()] if rows.count <= _ROWS else rows.batches(_ROWS):  # the former compiles nothing
         share = float(objective.concentration) * float(batch.count) / rows.count
-        log_weights = log_weights - share * np.asarray(_losses(target, batch, theta, point), float)
+        losses = _density_losses if isinstance(network, Gaussian) else _losses
+        log_weights = log_weights - share * np.asarray(losses(target, batch, theta, point), float)
     finite = np.isfinite(log_weights)
     if not finite.any():
         return {"divergence": np.inf, "pareto_k": np.nan, "share": np.nan, "worst": ""}
@@ -172,7 +179,7 @@ def _worst(theta: Params, weights: np.ndarray, own: np.ndarray) -> tuple[str, fl
         error = np.sqrt(share**2 @ (squares / spread**2 - 1.0) ** 2) / 2.0
         narrowest = min(narrowest, float(np.min(np.exp(2.0 * error) * sd / spread)))
         change = np.max(np.abs(np.log(spread / sd)) + np.abs(shifted - mean) / sd)
-        name = path.removeprefix("normal/").removeprefix("conjugate/").split("/")[0]
+        name = path.removeprefix("normal/").removeprefix("conjugate/").split("/")[0] or "theta"
         changes[name] = max(float(change), changes.get(name, 0.0))
     largest = max(changes.values())
     worst = ", ".join(repr(name) for name, change in changes.items() if change >= _AMONG_THE_WORST * largest)
@@ -277,6 +284,13 @@ def _losses(objective: Objective, batch: Batch, theta: Params, dispersions: Para
 
     loss = ProgramLoss(objective, batch, {}, {})
     return jax.lax.map(lambda draw: loss.value(draw, {}, None)[0], theta)
+
+
+@jax.jit
+def _density_losses(objective: Objective, batch: Batch, theta: Params, dispersions: Params) -> Array:
+    # Returns the mean loss at every draw of the real coordinates of a density.
+    loss = lambda draw: objective.mean_loss({"network": draw, "likelihood": dispersions}, batch, {})[0]
+    return jax.lax.map(loss, theta)
 
 
 @jax.jit

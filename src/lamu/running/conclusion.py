@@ -22,7 +22,7 @@ from lamu.data.arrays import Arrays, FewRows
 from lamu.data.batch import Batch
 from lamu.data.stream import Stream
 from lamu.data.wording import getattr_or_substitute
-from lamu.families import Draws, Ensemble, Point, Product
+from lamu.families import Draws, Ensemble, Gaussian, Point, Product
 from lamu.families.products import factor_of, is_certain
 from lamu.likelihoods import HeteroscedasticGaussian, Scaled
 from lamu.model import Model
@@ -35,7 +35,7 @@ from lamu.protocol import Algorithm, runnable
 from lamu.record import restored
 from lamu.running.history import History, mean_and_margin, row_losses
 from lamu.running.schedule import Rounds
-from lamu.target import Target
+from lamu.target import ConstrainedTarget, Target
 from lamu.typing import Array, Params, RandomKey, State
 
 __all__ = [
@@ -264,7 +264,8 @@ class Conclusion:
 
     def _shape(self, posterior: Posterior, steps: int) -> Convergence | None:
         belief = posterior.belief
-        if not isinstance(factor_of(belief, "network"), Product):
+        density = isinstance(factor_of(belief, "network"), Gaussian) and isinstance(posterior.model, ConstrainedTarget)
+        if not (density or isinstance(factor_of(belief, "network"), Product)):
             return posterior.convergence
         from lamu.running.belief_shape import shape_of  # imported here, as networks do not need graphs
 
@@ -299,6 +300,11 @@ _OTHER_SHAPE = (
     "sample it with lamu.mcmc.nuts(), give variables that depend on each other one belief (a MultivariateNormal), or "
     "write the model in variables whose posterior is closer to a Gaussian (of groups about a mean theta = mu + tau * z "
     "with z ~ Normal(0, 1))"
+)
+
+_OF_DENSITIES = (
+    "sample it with lamu.mcmc.nuts(), take a belief with correlations, lamu.algorithms.von(structure="
+    "lamu.operators.Dense), or write the density in variables that are closer to independent normal ones"
 )
 
 _OF_CATEGORIES = (
@@ -406,6 +412,8 @@ def warn_unconverged(fit: Fit, example: Batch | None, chosen_earlier: bool) -> N
         problem, remedy = "the belief has converged and is not the posterior", _OTHER_SHAPE
         if example is not None and isinstance(model, MessageTarget) and model.has_categories(example):
             remedy = _OF_CATEGORIES
+        elif isinstance(factor_of(belief, "network"), Gaussian):
+            remedy = _OF_DENSITIES
     elif not measured.has_shape:
         remedy = f"{remedy}; where that does not help, a Gaussian is the wrong shape: {_OTHER_SHAPE}"
     warnings.warn(f"{problem}: {measured.complaint}; {remedy}", Unconverged, stacklevel=3)
