@@ -20,17 +20,17 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (104_165, 74_000),
+    "lines": (104_187, 74_000),
     "files": (346, 330),
-    "lines of code": (51_738, 36_000),
-    "lines of code, core": (34_504, 25_000),
+    "lines of code": (51_754, 36_000),
+    "lines of code, core": (34_520, 25_000),
     "lines of code, graphs": (8_316, 6_000),
     "lines of code, tables": (8_918, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.477, 0.5),
-    "import lines a line of code": (0.167, 0.15),
-    "`Any` a thousand lines of code": (39.8, 40),
-    "`isinstance` a thousand lines of code": (23.8, 14),
+    "import lines a line of code": (0.166, 0.15),
+    "`Any` a thousand lines of code": (39.7, 40),
+    "`isinstance` a thousand lines of code": (23.9, 14),
     "abstract bases": (44, 30),
     "names of classes in two files": (21, 0),
 }
