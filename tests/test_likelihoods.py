@@ -416,6 +416,12 @@ def test_large_concentrations_keep_the_digits_of_float32(size: float) -> None:
     single = np.asarray(mean * (1.0 + np.array([-2.0, 0.0, 0.5, 3.0]) / np.sqrt(size)), np.float32)
     expected = stats.beta.logpdf(single.astype(float), mean * size, (1.0 - mean) * size)
     np.testing.assert_allclose(Beta(size).log_prob({}, f, jnp.asarray(single)), expected, atol=4 * slack)
+    for likelihood, entropy in (
+        (Gamma(size), 1.0 + 0.5 * np.log(2 * np.pi * np.e / size)),  # normal ones, up to 1/size
+        (StudentT(df=size, scale=1.0), 0.5 * np.log(2 * np.pi * np.e)),
+        (Beta(size), 0.5 * np.log(2 * np.pi * np.e * mean * (1.0 - mean) / size)),
+    ):
+        np.testing.assert_allclose(likelihood.entropy({}, f), entropy, atol=1.0 / size + 1e-5)
 
 
 def test_counts_of_a_million_keep_their_digits_in_float32() -> None:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.nn import sigmoid, softplus
-from jax.scipy.special import gammainc, gammaincc, gammaln, logsumexp, ndtr, xlogy
+from jax.scipy.special import digamma, gammainc, gammaincc, gammaln, logsumexp, ndtr, xlogy
 
 from lamu.typing import Array, DTypeLike, Numeric, RandomKey
 
@@ -18,6 +18,7 @@ __all__ = [
     "Tails",
     "cdf_of_count",
     "cdf_of_gamma",
+    "digamma_over_log",
     "draw_counts",
     "entropy_of_count",
     "log1mexp",
@@ -137,6 +138,14 @@ def log_prob_of_student(t: Array, df: Array) -> Array:
     """Returns the log density of Student's t."""
     constant = log_gamma_ratio(df / 2 - 1, jnp.asarray(1.5, df.dtype)) - jnp.log(math.pi * df) / 2
     return constant - (df + 1) / 2 * jnp.log1p(t * t / df)
+
+
+def digamma_over_log(a: Array) -> Array:
+    r"""Returns \(\psi(a) - \log a\), about \(-1/(2a)\)."""
+    large = a >= _LARGE
+    z, few = jnp.where(large, a, _LARGE), jnp.where(large, 1.0, a)
+    series = -(0.5 + (1 / 12 - (1 / 120 - 1 / (252 * z**2)) / z**2) / z) / z
+    return jnp.where(large, series, digamma(few) - jnp.log(few))
 
 
 def _remainder(z: Array) -> Array:

@@ -7,9 +7,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import betainc, betaln, digamma, gammaln, polygamma
+from jax.scipy.special import betainc, gammaln, polygamma
 
-from lamu.families.special import cdf_of_gamma, log_tails_of_beta, log_tails_of_gamma, stirling
+from lamu.families.special import cdf_of_gamma, digamma_over_log, log_tails_of_beta, log_tails_of_gamma, stirling
 from lamu.likelihoods.bases import Dispersed, DispersionPrior, LogNormalDispersion
 from lamu.likelihoods.links import (
     ComplementaryLogLog,
@@ -93,7 +93,7 @@ class Gamma(Dispersed):
     def target_entropy(self, params: Params, f: Array) -> Array:
         r"""Returns \(\alpha - \log(\alpha/\mu) + \log \Gamma(\alpha) + (1 - \alpha) \psi(\alpha)\)."""
         a = self.dispersion(params, f)
-        return a - jnp.log(a) + self.link.log_mean(f) + gammaln(a) + (1.0 - a) * digamma(a)
+        return self.link.log_mean(f) + stirling(a) - jnp.log(a) + (1.0 - a) * digamma_over_log(a)
 
     def target_sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         """Returns gamma draws, which are never zero."""
@@ -275,7 +275,9 @@ class Beta(Dispersed):
     def target_entropy(self, params: Params, f: Array) -> Array:
         """Returns the entropy, with parameters of at least 10⁻¹³, as it is unbounded below."""
         a, b = self._bounded_counts(params, f)
-        return betaln(a, b) - (a - 1.0) * digamma(a) - (b - 1.0) * digamma(b) + (a + b - 2.0) * digamma(a + b)
+        series = stirling(a) + stirling(b) - stirling(a + b) - jnp.log(a + b)
+        slopes = (a - 1.0) * digamma_over_log(a) + (b - 1.0) * digamma_over_log(b)
+        return series - slopes + (a + b - 2.0) * digamma_over_log(a + b)
 
     def target_sample(self, key: RandomKey, params: Params, f: Array) -> Array:
         """Returns beta draws, which are never zero or one."""

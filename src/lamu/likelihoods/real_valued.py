@@ -7,11 +7,11 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import betainc, betaln, digamma, i0e, i1e
+from jax.scipy.special import betainc, i0e, i1e
 
 from lamu.base.arguments import require, require_positive, require_share
 from lamu.base.compile_once import lenient
-from lamu.families.special import log1mexp, log_prob_of_student, log_tails_of_student
+from lamu.families.special import digamma_over_log, log1mexp, log_gamma_ratio, log_prob_of_student, log_tails_of_student
 from lamu.likelihoods.bases import Dispersed, DispersionPrior, LearnedScale, LogNormalDispersion
 from lamu.record import record
 from lamu.supports import Circle, Real
@@ -75,10 +75,9 @@ class StudentT(LearnedScale):
 
     def target_entropy(self, params: Params, f: Array) -> Array:
         """Returns the entropy, which does not depend on f."""
-        nu = self._df(f)
-        of_one = (
-            (nu + 1) / 2 * (digamma((nu + 1) / 2) - digamma(nu / 2)) + 0.5 * jnp.log(nu) + betaln(nu / 2, 0.5 + 0 * nu)
-        )
+        half = self._df(f) / 2
+        slope = digamma_over_log(half + 0.5) - digamma_over_log(half) + jnp.log1p(0.5 / half)
+        of_one = (half + 0.5) * slope + 0.5 * jnp.log(2 * math.pi * half) - log_gamma_ratio(half - 1.0, 1.5 + 0 * half)
         return of_one + jnp.log(self.dispersion(params, f))
 
     def target_sample(self, key: RandomKey, params: Params, f: Array) -> Array:
