@@ -281,12 +281,15 @@ def _places(key: RandomKey, in_rows: tuple[GraphSite, ...], batch: Batch, start:
     seen = tuple(site for site in in_rows if value_of(batch.y, site.name)[0] is not None)
     rows = batch.mask.shape[0]
     places: dict[str, Array] = {}
-    for number, site in enumerate(in_rows):
+    for site in in_rows:
         series = issubclass(site.kind, States)
         if site.shape is None or not (series or site.kind is Categories):
             continue
         others = tuple(other for other in seen if other is not site)
-        own, count, axes = jax.random.fold_in(key, number), site.shape[-1], site.shape[:-1]
+        together = _together(site, in_rows, seen)
+        names, counts = list(together), list(together.values())
+        own = jax.random.fold_in(key, [other.name for other in in_rows].index(names[0]))
+        count, axes = site.shape[-1], site.shape[:-1]
         observations = points(others, batch, 1 + len(axes))
         if axes and (observations is None or len(observations[0]) != rows * math.prod(axes)):
             observations, axes = None if series else points(others, batch, 1), ()
@@ -301,17 +304,32 @@ def _places(key: RandomKey, in_rows: tuple[GraphSite, ...], batch: Batch, start:
             continue
         size = rows * math.prod(axes)
         if observations is None:
-            chosen = jax.random.permutation(own, max(size, count))[:count]
+            chosen = jax.random.permutation(own, max(size, math.prod(counts)))[: math.prod(counts)]
         else:
-            chosen = spread(own, *observations, count)[0]
+            chosen = spread(own, *observations, math.prod(counts))[0]
         label, categories = value_of(batch.y, site.name)
-        labels = jnp.arange(count)
+        labels = jnp.unravel_index(jnp.arange(math.prod(counts)), counts)[names.index(site.name)]
         if categories is not None:  # categories named by labels get no other row as exemplar
             named = jnp.any(categories[..., None] & (label[..., None] == labels), axis=tuple(range(categories.ndim)))
             labels = jnp.where(named, count, labels)
         place = jnp.full(size, count, labels.dtype).at[chosen].set(labels, mode="drop")
         places[site.name] = place.reshape(rows, *axes)
     return places
+
+
+def _together(site: GraphSite, in_rows: tuple[GraphSite, ...], seen: tuple[GraphSite, ...]) -> dict[str, int]:
+    """Returns the numbers of categories of a site and of the latents that index arguments of one factor with it."""
+    # Each of their combinations has a row of its own: rows that show one category but not the other tell neither.
+    known = {other.name for other in seen}
+    latent = [part for part in in_rows if part.kind is Categories and part.name not in known]
+    shapes = {part.name: part.shape for part in latent if part.shape is not None}
+    own = shapes.get(site.name) or site.shape or (1,)
+    for factor in (other.factor for other in in_rows):
+        picks = frozenset().union(*(part.picks for part in factor.arguments.values()))
+        together = {name: shape[-1] for name, shape in shapes.items() if name in picks and shape[:-1] == own[:-1]}
+        if site.name in together and len(together) > 1:
+            return together
+    return {site.name: own[-1]}
 
 
 def _random_latents(key: RandomKey, row: Row, places: dict[str, Any], environment: Environment) -> dict[str, Any]:
