@@ -134,6 +134,15 @@ def test_rows_set_aside_are_predicted_better_than_by_the_neighbours() -> None:
     assert all(best < nll(factor) + 1e-3 for factor in (10**-0.25, 10**0.25, 0.01))
 
 
+def test_a_known_scale_stays() -> None:
+    """Whatever the evidence would prefer: of these rows a learned one is not .02."""
+    known = lamu.fit(Model(Linear(), Gaussian(), Normal(0.02)), (X, Y), laplace()).posterior
+    assert known.model.prior == Normal(0.02)
+    learned = lamu.fit(Model(Linear(), Gaussian(), LearnedNormal(0.02)), (X, Y), laplace()).posterior
+    assert learned.model.prior.scale > 0.1
+    assert learned.evidence > known.evidence + 10
+
+
 @pytest.mark.parametrize("likelihood", [Gaussian(), HeteroscedasticGaussian()], ids=["learned", "of the network"])
 def test_the_noise_of_a_network_is_no_unknown(likelihood: Any) -> None:
     """A scale alone leaves the mode as it was, a learned noise moves with it."""

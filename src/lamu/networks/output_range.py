@@ -139,18 +139,24 @@ _INVERSES = {"logits": "the softmax", "log odds": "the sigmoid", "log means": "t
 _UNDONE = {"logits": "softmax", "log odds": "sigmoid", "log means": "exp"}
 
 
-NARROWED = frozenset(("logits", "ordinal scores", "log odds", "scores", "log means", "log deviations"))
+_NEEDED = {
+    **dict.fromkeys(("logits", "ordinal scores"), "width"),
+    **dict.fromkeys(("log odds", "scores"), "both signs"),
+    **dict.fromkeys(("log means", "log deviations"), "negative numbers"),
+}
+NARROWED = frozenset(_NEEDED)
 """The scales of which an activation may leave hardly anything."""
 
 
 def _empty_range(scale: str, lowest: float, highest: float) -> bool:
+    needed = _NEEDED.get(scale)
     if lowest == highest:  # a constant, not an activation
         return False
-    if scale in ("logits", "ordinal scores"):
+    if needed == "width":
         return highest - lowest <= _WIDTH
-    if scale in ("log odds", "scores"):
+    if needed == "both signs":
         return lowest >= -_SLACK or highest <= _SLACK
-    return scale in ("log means", "log deviations") and lowest >= -_SLACK
+    return needed == "negative numbers" and lowest >= -_SLACK
 
 
 def _between(lowest: float, highest: float) -> str:
