@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (104_215, 74_000),
+    "lines": (104_221, 74_000),
     "files": (346, 330),
-    "lines of code": (51_774, 36_000),
-    "lines of code, core": (34_526, 25_000),
+    "lines of code": (51_780, 36_000),
+    "lines of code, core": (34_532, 25_000),
     "lines of code, graphs": (8_330, 6_000),
     "lines of code, tables": (8_918, 5_000),
     "lines of code, outside of the library": (0, 0),
