@@ -223,7 +223,7 @@ def fit(
         devices.agree(0.0)  # all are ready
         run = Run.start(conclusion, length, devices, example, keys, best, saved, resume)
         if length.is_pretrained:
-            warn_seen_rows(validation)
+            warn_seen_rows(model, algorithm, validation)
         else:
             run.take_steps(forecast, callbacks, progress)
         result = run.finish(validation_rows)
