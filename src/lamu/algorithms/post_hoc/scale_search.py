@@ -271,7 +271,8 @@ def tempered_total(ready: PyTree, batch: Batch) -> Array:
     predictive_at = lambda log_temperature: replace(ready, temperature=jnp.exp(log_temperature)).at(
         batch.x, batch.offset
     )
-    return jax.vmap(lambda log_t: batch.total(predictive_at(log_t).log_prob(batch.y)))(jnp.asarray(LOG_TEMPERATURES, batch.mask.dtype))
+    total_at = lambda log_temperature: batch.total(predictive_at(log_temperature).log_prob(batch.y))
+    return jax.vmap(total_at)(jnp.asarray(LOG_TEMPERATURES, batch.mask.dtype))
 
 
 def counted_weight(batch: Batch) -> float:
