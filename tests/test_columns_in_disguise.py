@@ -386,6 +386,7 @@ def test_numbers_are_categories_where_the_user_says_so(tmp_path, file):
     plain, named = table.read(path, "y"), Request(str(path), "y", categories="shop, area_id").read()
     assert plain.encoding.levels == ((), (), ())
     assert "'area_id' is taken as numbers; --categories area_id" in " ".join(plain.notes)
+    assert "--categories" not in " ".join(table.read_columns(path)[2])  # a model without a target has no such option
     assert "'shop'" not in " ".join((*plain.notes, *named.notes))
     assert named.encoding.levels[:2] == (("100", "12", "3"), ("1", "2", "3", "4"))
     assert named.x[:3, 0].tolist() == [3, 2, 1]

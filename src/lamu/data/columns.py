@@ -27,12 +27,12 @@ __all__ = [
     "expanded",
     "found_dates",
     "identifiers",
-    "is_repeated_identifier",
     "kind",
     "look_like_dates",
     "names_rows",
     "numbers",
     "refuse_word",
+    "repeated_identifiers",
     "words",
 ]
 
@@ -213,9 +213,11 @@ MOST_LEVELS = 50  # more levels, in more than half as many rows, are names of th
 _NAMED = re.compile(r"(?i:unnamed: \d+|index|row_?(names?|number|id)?|.*[ _.-]id|id|uuid|guid)|[a-z]+I[dD]")
 
 
-def is_repeated_identifier(name: str, values: pd.Series) -> bool:
-    """Whether a column of numbers is called an identifier and names groups of rows."""
-    return bool(_NAMED.fullmatch(name)) and values.dtype.kind in "iu" and 2 < values.nunique() <= len(values) / 2
+def repeated_identifiers(source: Source, columns: Sequence[str]) -> list[str]:
+    """Returns a sentence for each column of numbers that is called an identifier and names groups of rows."""
+    whole = [name for name in columns if _NAMED.fullmatch(name) and source[name].dtype.kind in "iu"]
+    groups = [name for name in whole if 2 < source[name].nunique() <= len(source[name]) / 2]
+    return [f"the column {name!r} is taken as numbers; --categories {name} takes them as names" for name in groups]
 
 
 def identifiers(source: Source, columns: Sequence[str]) -> dict[str, str]:

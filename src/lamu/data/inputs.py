@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from lamu.data import columns as dates
-from lamu.data.columns import Words, is_repeated_identifier, kind, names_rows, numbers, refuse_word, words
+from lamu.data.columns import Words, kind, names_rows, numbers, refuse_word, words
 from lamu.data.encoding import Encoding
 from lamu.data.imputation import DRAWS, Completions, JointOfColumns, learn_joint, uniforms
 from lamu.data.precision import origin_and_unit
@@ -53,8 +53,6 @@ def training_features(source: Source, columns: Sequence[str]) -> Features:
         values = source[name]
         column_kind = _kind(source, name)
         if column_kind == "numbers":
-            if is_repeated_identifier(name, values):
-                notes.append(f"the column {name!r} is taken as numbers; --categories {name} takes them as names")
             columns_read.append((numbers(values), ()))
             continue
         column = words(values)

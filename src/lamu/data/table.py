@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from lamu.data.arrays import scale_told
-from lamu.data.columns import expanded, found_dates, identifiers, words
+from lamu.data.columns import expanded, found_dates, identifiers, repeated_identifiers, words
 from lamu.data.copies import are_cells
 from lamu.data.encoding import TASKS, Encoding
 from lamu.data.imputation import Completions
@@ -339,7 +339,8 @@ def read(
     encoding = _learn_encoding(read_as, features, slice(None), impute, comparable, auxiliary.get("weight"))
     y = encoding.encode(raw) if chosen == "regression" else raw
     scale_note = scale_told(auxiliary["weight"], f"the column {beside['weight']!r}") if "weight" in auxiliary else None
-    said = (*source.notes, *left_out, *notes, *features.notes, *([] if scale_note is None else [scale_note]))
+    notes = (*notes, *features.notes, *repeated_identifiers(source, columns))
+    said = (*source.notes, *left_out, *notes, *([] if scale_note is None else [scale_note]))
     del source  # a large table is freed before it is copied
     return _table(features, y, encoding, said, auxiliary, slice(None), comparable, rows)
 

@@ -143,6 +143,7 @@ def fit_table(
             row with weight zero is omitted. A row is in one fold with its weight, unless it is a cell of a table of
             frequencies (half or more of the rows have the features of a row with another target): there integer weights
             count cases, which may be in different folds (if there are more than 100,000, fewer with larger weights).
+            Repeated rows of `x` and `y` are in one fold too if they are more than a fifth of the rows.
             Weights whose sum is far from the number of
             rows are used unchanged, with a warning (`lamu.data.UnscaledWeights`).
         offset: the log of each row's exposure, `[N]`, for a likelihood with a log link, such as `Poisson()`: every
