@@ -20,7 +20,7 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (104_233, 74_000),
+    "lines": (104_236, 74_000),
     "files": (346, 330),
     "lines of code": (51_788, 36_000),
     "lines of code, core": (34_539, 25_000),

@@ -23,7 +23,7 @@ from lamu.base.compile_once import compiled_once
 from lamu.composition import stacking_weights
 from lamu.data.arrays import Arrays, warn_of_scale
 from lamu.data.batch import Batch
-from lamu.data.copies import copies_apart, repeats, row_hashes
+from lamu.data.copies import cases
 from lamu.families import Ensemble, Point
 from lamu.folds import folds_for, folds_of, unit_about
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood, Scaled
@@ -196,7 +196,7 @@ def fit_table(
             )
         rows = replace(rows, offset=offset_per_output(likelihood, rows.offset, width))
     warn_of_scale(rows.weight)
-    rows = _cases(rows)
+    rows = cases(rows)
     likelihood.check_training(np.asarray(rows.y))
     count = rows.count
     if count < 2:
@@ -318,25 +318,6 @@ def fit_table(
         folds,
         steps,
     )
-
-
-def _cases(rows: Arrays) -> Arrays:
-    """Returns the rows that folds divide: copies of a row as rows of their own, or as one row of their weight."""
-    x, y = np.asarray(rows.x).reshape(rows.count, -1), np.asarray(value_of(rows.y)).reshape(rows.count, -1)
-    offset = () if rows.offset is None else np.asarray(rows.offset).reshape(rows.count, -1).T
-    marks, weight = row_hashes([*x.T, *y.T, *offset]), np.asarray(rows.weight, float)
-    times = repeats(weight, np.ones(rows.count))
-    _, first, row = np.unique(marks[weight > 0], return_index=True, return_inverse=True)
-    first = np.flatnonzero(weight > 0)[first]
-    if copies_apart(np.bincount(row, times[weight > 0]), np.bincount(row), x[first], y[first]):
-        written = np.repeat(np.arange(rows.count), times)
-        weight = (weight / np.maximum(times, 1))[written]
-    else:
-        order = np.argsort(first)
-        written, weight = first[order], np.bincount(row, weight[weight > 0])[order]
-    if np.array_equal(written, np.arange(rows.count)):
-        return rows
-    return replace(rows.take(written), weight=weight.astype(rows.weight.dtype))
 
 
 def _kernel(smooth: np.ndarray, rows: Arrays, likelihood: Likelihood) -> KernelFeatures:
