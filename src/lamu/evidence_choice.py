@@ -23,7 +23,7 @@ import numpy as np
 from lamu import tree
 from lamu.base.choose import Ask, all_of, choose, simplex
 from lamu.data.batch import Batch, with_offset
-from lamu.folds import folds_of
+from lamu.data.splits import folds_of, require_folds
 from lamu.loop import fit
 from lamu.model import Model
 from lamu.one_layer import linear_model
@@ -183,6 +183,7 @@ def compare_likelihoods(
     seed: int = 0,
     weight: object = None,
     offset: object = None,
+    groups: Any = None,
 ) -> dict[str, np.ndarray]:
     """Returns the held-out log density of every row, `[N]` in nats, by the name of the candidate likelihood.
 
@@ -197,9 +198,11 @@ def compare_likelihoods(
         seed: of the folds.
         weight: the weight of each row in the fits, `[N]`; ones where None. The returned log densities are not weighted.
         offset: a known part of the linear predictor, as in the data of `lamu.fit`.
+        groups: the group of each row, `[N]`, whose rows are all in one part; None if rows are independent.
 
     Raises:
-        ValueError: for an unknown name, targets outside a candidate's support, or fewer than two folds.
+        ValueError: for an unknown name, targets outside a candidate's support, fewer than two folds, or fewer groups
+            than folds.
 
     Examples:
         >>> import lamu, numpy as np
@@ -210,11 +213,10 @@ def compare_likelihoods(
         >>> max(found, key=lambda name: found[name].mean())
         'negative_binomial'
     """
-    if not 2 <= folds <= len(x):
-        raise ValueError(f"folds={folds!r} cannot be made of {len(x)} rows; give a number from 2 to the rows")
+    require_folds(folds, len(x), groups)
     models = {_name(each): linear_model(x, y, each, weight=weight, offset=offset) for each in candidates}
     any_discrete = any(model.likelihood.support.discrete for model in models.values())
-    parts = folds_of(np.arange(len(x)), folds, seed, stratify=False)
+    parts = folds_of(np.arange(len(x)), folds, seed, stratify=False, groups=groups)
     rows = {"x": x, "y": y, "weight": weight, "offset": offset}
     data = {name: values for name, values in rows.items() if values is not None}
     return {name: _held_out(model, data, parts, any_discrete) for name, model in models.items()}

@@ -24,7 +24,8 @@ from lamu.algorithms.optimisers import adam
 from lamu.base.choose import all_of, choose
 from lamu.base.compile_once import compiled_once
 from lamu.convergence import Underfit, WorseThanMean
-from lamu.data.arrays import Arrays, folds_of
+from lamu.data.arrays import Arrays
+from lamu.data.splits import folds_of, num_groups, require_folds
 from lamu.likelihoods import Likelihood
 from lamu.loop import fit
 from lamu.model import Model
@@ -39,7 +40,7 @@ from lamu.running.progress import SeveralRuns
 from lamu.running.training_fit import constant_of
 from lamu.supports import value_of
 from lamu.target import require_target, training_rows
-from lamu.typing import Array, Data, Options, Params
+from lamu.typing import Array, Data, Options, Params, Rows
 
 __all__ = [
     "FoldedFit",
@@ -109,11 +110,12 @@ def fit_folds(
 
     Args:
         model: network, likelihood and prior. Scaling (`standardised`) is the model's, hence common to all members.
-        data: `(x, y)`, or a mapping with `x`, `y` and, optionally, `weight`, `offset`, `mask`.
+        data: `(x, y)`, or a mapping with `x`, `y` and, optionally, `weight`, `offset`, `mask` and `groups`; with
+            groups, such as the patient of each row, all rows of a group are in one fold.
         algorithm: the algorithm of each member. By default that of `lamu fit`: Adam with a rate that falls from 0.01,
             and, unless `epochs` or `steps` are given, for about three thousand steps and at most 500 epochs, stopped
             after a fifth of the epochs without a better validation.
-        folds: K; None for five, and fewer where there are not two rows for each.
+        folds: K; None for five, and fewer where there are not two rows, or not one group, for each.
         seed: of the folds; the seed of member k is this plus k.
         checkpoint: a folder, or `lamu.Checkpoints`, in which each member has its own folder of checkpoints; with
             `resume=True` finished members are not run again, and the result is the same.
@@ -123,7 +125,7 @@ def fit_folds(
         The ensemble's posterior, the members' fits, and the scores of the folds.
 
     Raises:
-        ValueError: for fewer than two folds, more folds than rows, or an option that does not apply to folds.
+        ValueError: for fewer than two folds, more folds than rows or groups, or an option that does not apply to folds.
         KeyboardInterrupt: if a member is stopped from the keyboard; no further member is started.
 
     Source: Krogh & Vedelsby (1995), cross-validation ensembles; Lakshminarayanan, Pritzel & Blundell (2017).
@@ -146,14 +148,13 @@ def fit_folds(
     if not isinstance(rows, Arrays):
         raise TypeError("folds are cut from rows in memory; give (x, y)")
     if folds is None:
-        folds = folds_for(rows.count)
+        folds = folds_for(rows.count, rows.groups)
+    require_folds(folds, rows.count, rows.groups)
     if algorithm is None:
         algorithm = adam(Annealed(_RATE))
         if options.get("epochs") is None and options.get("steps") is None:
-            options = {**default_length(rows.count, max(folds, 2)), **options}
-    if folds < 2 or folds > rows.count:
-        raise ValueError(f"folds={folds!r} cannot be made of {rows.count} rows; give a number from 2 to the rows")
-    parts = folds_of(np.asarray(value_of(rows.y)), folds, seed, stratify=model.has_classes)
+            options = {**default_length(rows.count, folds), **options}
+    parts = folds_of(np.asarray(value_of(rows.y)), folds, seed, stratify=model.has_classes, groups=rows.groups)
     start, begun = model.start, model if options.get("epochs") == 0 else _at_constant(model, rows)
 
     def member(model: Model, k: int, under: str = "") -> Fit:
@@ -178,18 +179,19 @@ def fit_folds(
     return FoldedFit(posterior, tuple(fits), np.array([_nll(each) for each in fits]), scales, tuple(parts))
 
 
-def folds_for(rows: int) -> int:
-    """Returns the default of K: five, and fewer where there are not two rows for each.
+def folds_for(rows: int, groups: Rows | None = None) -> int:
+    """Returns the default of K: five, and fewer where there are not two rows, or not one group, for each.
 
     Args:
         rows: the number of rows of all folds.
+        groups: the group of each row; None if rows are independent.
 
     Examples:
         >>> from lamu.folds import folds_for
         >>> folds_for(100), folds_for(6)
         (5, 3)
     """
-    return max(2, min(_FOLDS, rows // 2))
+    return max(2, min(_FOLDS, rows // 2 if groups is None else num_groups(groups)))
 
 
 def num_fits(rows: int, folds: int, learned: bool) -> int:

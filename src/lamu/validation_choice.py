@@ -180,7 +180,8 @@ def fit_prior_scale(
 
     Args:
         model: network, likelihood and prior.
-        data: `(x, y)`, or a mapping with `x`, `y` and, optionally, `weight`, `offset`, `mask`.
+        data: `(x, y)`, or a mapping with `x`, `y` and, optionally, `weight`, `offset`, `mask` and `groups`; with
+            groups, such as the patient of each row, all rows of a group are held out or none.
         algorithm: the algorithm.
         validation: a share of the rows, or separate rows; a tenth where None.
         seed: of the held-out rows and of every run.
@@ -284,7 +285,8 @@ def fit_temperature(
 
     Args:
         model: network, likelihood and prior.
-        data: `(x, y)`, or a mapping with `x`, `y` and, optionally, `weight`, `offset`, `mask`.
+        data: `(x, y)`, or a mapping with `x`, `y` and, optionally, `weight`, `offset`, `mask` and `groups`; with
+            groups, such as the patient of each row, all rows of a group are held out or none.
         algorithm: the algorithm.
         temperatures: the temperatures to try, the preferred one first. By default 1, 0.3, 0.1, 0.03, 0.01, 0.003 and
             0.001, which is nearly a point, for classes, and 1 alone for a regression: its noise is learned from the
@@ -433,7 +435,9 @@ class _Judges:
         return best
 
     def _as_good(self, candidate: Candidate, best: Candidate) -> bool:
-        mean, nothing = mean_and_margin(self.rows[candidate] - self.rows[best], self.weight)
+        groups = [judging.groups for _, judging in self.parts]
+        groups = None if groups[0] is None else np.concatenate(groups)
+        mean, nothing = mean_and_margin(self.rows[candidate] - self.rows[best], self.weight, groups)
         return mean <= nothing
 
     def model_of(self, candidate: Candidate) -> Model:

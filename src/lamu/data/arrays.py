@@ -1,4 +1,4 @@
-"""Data sets in memory, validated once on input, and their deterministic split into training and test rows."""
+"""Data sets in memory, validated once on input."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from jax.core import Tracer
 from lamu.base.compile_once import compiled_once, of_rows
 from lamu.data.batch import Batch
 from lamu.data.precision import blocks, is_mapped, refuse_lost, require_room
+from lamu.data.splits import group_codes
 from lamu.data.wording import listed, nearest
 from lamu.record import record
 from lamu.typing import Array, Data, DTypeLike, Rows, Targets
@@ -29,13 +30,11 @@ __all__ = [
     "UnscaledRows",
     "UnscaledWeights",
     "array_of",
-    "folds_of",
     "readable",
     "refuse_infinite",
     "refuse_other_order",
     "refuse_unread",
     "scale_told",
-    "split",
     "warn_of_scale",
 ]
 
@@ -120,7 +119,7 @@ def scale_told(weight: Rows, name: str) -> str | None:
 
 
 _ALIGNED = 64  # bytes
-_KEYS = ("x", "y", "weight", "offset", "mask")
+_KEYS = ("x", "y", "weight", "offset", "mask", "groups")
 
 
 @record
@@ -144,6 +143,8 @@ class Arrays:
             an offset of one number per row is added to the other outputs only.
         held_out: validation rows, an `Arrays`, for choices that the training rows cannot make; None
             if there are none. They do not count in N.
+        groups: the group of each row, integers `[N]`, such as a patient or a day; None if rows are independent. Every
+            split keeps the rows of a group together: folds, and rows that are set aside for validation.
 
     Examples:
         >>> from lamu.data import Arrays
@@ -157,17 +158,17 @@ class Arrays:
     weight: Any
     offset: Any = None
     held_out: Any = None
+    groups: Any = None
 
     @classmethod
     def of(cls, data: Data) -> Arrays:
         """Returns the data set that `data` describes.
 
         Args:
-            data: `(x, y)`, a mapping with the keys `x`, `y` and, optionally, `weight`, `offset` and `mask`, or an
-                `Arrays`, returned as is. y is an array or a mapping of arrays by name. Targets alone, for a model
-                without inputs, are one array or a mapping without `x`, and x is then `[N, 0]`. Rows of mask
-                zero are dropped here, before their values are checked, and do not count in N.
-                others.
+            data: `(x, y)`, a mapping with the keys `x`, `y` and, optionally, `weight`, `offset`, `mask` and `groups`
+                (numbers or words), or an `Arrays`, returned as is. y is an array or a mapping of arrays by name.
+                Targets alone, for a model without inputs, are one array or a mapping without `x`, and x is then
+                `[N, 0]`. Rows of mask zero are dropped here, before their values are checked, and do not count in N.
 
         Returns:
             The rows, on the default device.
@@ -212,8 +213,8 @@ class Arrays:
         """Returns the data of a target without inputs that observes arrays by name.
 
         Args:
-            data: a mapping of arrays `[N, ...]` with these names and, optionally, `weight` and `mask`; for a single
-                name the array alone is enough; or an `Arrays`, returned as is.
+            data: a mapping of arrays `[N, ...]` with these names and, optionally, `weight`, `mask` and `groups`; for a
+                single name the array alone is enough; or an `Arrays`, returned as is.
             names: the names that the target observes.
             missing: whether NaN marks a missing entry; then each array becomes an `Incomplete`.
 
@@ -233,7 +234,7 @@ class Arrays:
             if len(names) != 1:
                 raise TypeError(f"data is a {type(data).__name__}; pass a mapping with the keys {listed(names)}")
             data = {names[0]: data}
-        auxiliary = ("weight", "mask")
+        auxiliary = ("weight", "mask", *(() if "groups" in names else ("groups",)))
         for key in data:
             if key not in (*names, *auxiliary):
                 raise ValueError(f"data has the unknown key {key!r}; {nearest(str(key), (*names, *auxiliary))}")
@@ -260,8 +261,9 @@ class Arrays:
                 raise ValueError(f"x has {len(x)} rows and {name} has {len(part)}; pass one target a row of x")
         if len(x) == 0:
             raise ValueError("x and y have no rows; pass at least one")
-        auxiliary = {name: array_of(name, data_parts[name]) for name in _KEYS[2:] if data_parts.get(name) is not None}
-        weight, offset, mask = (auxiliary.get(name) for name in _KEYS[2:])
+        auxiliary = {name: array_of(name, data_parts[name]) for name in _KEYS[2:5] if data_parts.get(name) is not None}
+        weight, offset, mask = (auxiliary.get(name) for name in _KEYS[2:5])
+        groups = None if data_parts.get("groups") is None else group_codes(data_parts["groups"], len(x))
         if weight is not None and weight.shape != (len(x),):
             raise ValueError(f"weight has the shape {weight.shape}; pass one weight a row, the shape ({len(x)},)")
         if offset is not None and (offset.ndim not in (1, 2) or len(offset) != len(x)):
@@ -271,7 +273,7 @@ class Arrays:
         if mask is not None:
             real = _real_rows(mask, len(x))
             x, y = x[real], {name: part[real] for name, part in y.items()}
-            weight, offset = (None if leaf is None else leaf[real] for leaf in (weight, offset))
+            weight, offset, groups = (None if leaf is None else leaf[real] for leaf in (weight, offset, groups))
         empty = [name for name, part in y.items() if part.size == 0]
         if (x.size == 0 and "x" in data_parts) or empty:
             name = empty[0] if empty else "y"
@@ -292,12 +294,14 @@ class Arrays:
             else arrays["y"]
         )
         offset = None if offset is None else _on_device("offset", offset, x.dtype)
+        groups = None if groups is None else jax.device_put(groups)
         if weight is None:
-            return cls(x=x, y=targets, weight=jax.device_put(np.ones(len(x), x.dtype)), offset=offset)
+            weight = jax.device_put(np.ones(len(x), x.dtype))
+            return cls(x=x, y=targets, weight=weight, offset=offset, groups=groups)
         weight = _on_device("weight", weight, x.dtype)
         if bool(jnp.any(weight < 0)) or not bool(jnp.any(weight > 0)):
             raise ValueError(f"weights must not be negative nor all zero; the smallest is {float(jnp.min(weight)):g}")
-        return cls(x=x, y=targets, weight=weight, offset=offset)
+        return cls(x=x, y=targets, weight=weight, offset=offset, groups=groups)
 
     @property
     def count(self) -> int:
@@ -376,103 +380,6 @@ def _rows(rows: Arrays, start: Array | int, row_count: int, size: int) -> Batch:
         lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, row_count), (rows.x, rows.y, rows.weight, rows.offset)
     )
     return Batch(x=x, y=y, mask=jnp.ones_like(weight), weight=weight, offset=offset).padded(size)
-
-
-def split(rows: object, test_size: float = 0.2, seed: int = 0, stratify: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Splits rows into training and test rows, the same way for the same seed.
-
-    Args:
-        rows: the number of rows, or the targets `[rows]`, which are needed for a stratified split.
-        test_size: the share of test rows, between zero and one (rounded up to whole rows).
-        seed: seed of the shuffle.
-        stratify: whether to keep the share of each class in both parts.
-
-    Returns:
-        The indices of the training rows and of the test rows, each ascending.
-
-    Raises:
-        ValueError: if a part would be empty, or a class has too few rows for both parts.
-
-    Examples:
-        >>> from lamu import data
-        >>> train, test = data.split([0, 0, 0, 0, 1, 1, 1, 1], test_size=0.5, stratify=True)
-        >>> len(train), len(test)
-        (4, 4)
-    """
-    if not 0.0 < test_size < 1.0:
-        raise ValueError(f"test_size is {test_size!r}; it is the share of test rows and lies between 0 and 1")
-    if isinstance(rows, int | np.integer):
-        if stratify:
-            raise ValueError(f"a stratified split needs the targets, not their number {rows!r}; pass y")
-        classes, count = None, int(rows)
-    else:
-        targets = np.asarray(rows)
-        classes, count = (targets if stratify else None), len(targets)
-    test = math.ceil(test_size * count)
-    if test >= count:
-        raise ValueError(f"{count} rows with a test share of {test_size!r} leave no row to learn from; pass more rows")
-    # The same splits as scikit-learn's, which takes longer to import than JAX.
-    rng = np.random.RandomState(seed)
-    if classes is None:
-        order = rng.permutation(count)
-        return np.sort(order[test:]), np.sort(order[:test])
-    if classes.ndim > 1:  # of several outputs, each combination of them
-        classes = np.array([" ".join(row.astype(str)) for row in classes])
-    labels, inverse, counts = np.unique(classes, return_inverse=True, return_counts=True)
-    if counts.min() < 2:
-        raise ValueError(
-            f"the class {labels[counts.argmin()].item()!r} has one row, which cannot be in both parts of a split; "
-            "add rows or leave that class out"
-        )
-    if min(test, count - test) < len(labels):
-        raise ValueError(
-            f"{count} rows with a test share of {test_size!r} give parts of {count - test} and {test} rows, too "
-            f"few for {len(labels)} classes; change test_size or pass more rows"
-        )
-    trained = _shares(counts, count - test, rng)
-    _shares(counts - trained, test, rng)  # for the same random numbers after it
-    of_class = np.split(np.argsort(inverse, kind="stable"), np.cumsum(counts)[:-1])
-    shuffled = [rows[rng.permutation(len(rows))] for rows in of_class]
-    parts = [np.split(rows, [taken]) for rows, taken in zip(shuffled, trained, strict=True)]
-    train_rows, test_rows = (np.sort(np.concatenate(part)) for part in zip(*parts, strict=True))
-    return train_rows, test_rows
-
-
-def _shares(counts: np.ndarray, draws: int, rng: np.random.RandomState) -> np.ndarray:
-    """Returns how many of `draws` rows are of each class, in proportion to `counts`; ties are broken at random."""
-    exact = counts / counts.sum() * draws
-    taken = np.floor(exact)
-    missing = int(draws - taken.sum())
-    for remainder in np.unique(exact - taken)[::-1]:
-        if missing == 0:
-            break
-        tied = np.flatnonzero(exact - np.floor(exact) == remainder)
-        more = rng.choice(tied, size=min(len(tied), missing), replace=False)
-        taken[more] += 1
-        missing -= len(more)
-    return taken.astype(int)
-
-
-def folds_of(y: np.ndarray, folds: int, seed: int, stratify: bool) -> list[np.ndarray]:
-    """Returns the rows of each fold, of sizes that differ by at most one, optionally stratified.
-
-    Args:
-        y: targets `[N]` or `[N, outputs]`.
-        folds: K.
-        seed: seed of the shuffle.
-        stratify: whether the rows of a class are dealt to the folds in turn.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lamu.folds import folds_of
-        >>> labels = np.array([0, 0, 0, 1, 1, 1])
-        >>> [labels[part].tolist() for part in folds_of(labels, 3, seed=0, stratify=True)]
-        [[0, 1], [0, 1], [0, 1]]
-    """
-    order = np.random.default_rng(seed).permutation(len(y))
-    if stratify:
-        order = order[np.argsort(y[order], kind="stable")]
-    return [np.sort(order[k::folds]) for k in range(folds)]
 
 
 def _parts(data: Data) -> Mapping[str, Any]:

@@ -27,9 +27,11 @@ _CHANCE = 0.2
 
 def cases(rows: Arrays) -> Arrays:
     """Returns the rows that folds divide: copies of a row as rows of their own, or as one row of their weight."""
+    # Equal rows of two groups are no copies: the groups say which rows are independent.
     x, y = np.asarray(rows.x).reshape(rows.count, -1), np.asarray(value_of(rows.y)).reshape(rows.count, -1)
     offset = () if rows.offset is None else np.asarray(rows.offset).reshape(rows.count, -1).T
-    marks, weight = row_hashes([*x.T, *y.T, *offset]), np.asarray(rows.weight, float)
+    groups = () if rows.groups is None else (np.asarray(rows.groups),)
+    marks, weight = row_hashes([*x.T, *y.T, *offset, *groups]), np.asarray(rows.weight, float)
     times = repeats(weight, np.ones(rows.count))
     _, first, row = np.unique(marks[weight > 0], return_index=True, return_inverse=True)
     first = np.flatnonzero(weight > 0)[first]

@@ -442,7 +442,7 @@ def warn_worse_than_mean(fit: Fit, held_out: Arrays | None) -> None:
     rule = posterior.rule if isinstance(posterior.rule, OwnStatistics) else Sampled()
     of_mean = row_losses(replace(posterior, belief=Point(mean), rule=rule), held_out)
     of_belief = row_losses(posterior, held_out)
-    more, nothing = mean_and_margin(of_belief - of_mean, weight)
+    more, nothing = mean_and_margin(of_belief - of_mean, weight, held_out.groups)
     if not more > max(nothing, _WORTH):
         return
     if posterior.convergence is not None and not posterior.convergence.converged:

@@ -16,14 +16,15 @@ import numpy as np
 
 from lamu import memory, tree
 from lamu.base.arguments import number, whole_number
-from lamu.data.arrays import Arrays, folds_of, split
+from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
+from lamu.data.splits import folds_of, num_groups, split, sums_of_groups
 from lamu.objective import Objective
 from lamu.protocol import Info, Traits, runnable
 from lamu.running.compiled_steps import algorithm_of
 from lamu.supports import value_of
 from lamu.target import Target
-from lamu.typing import Array, DTypeLike, PyTree, RandomKey, State
+from lamu.typing import Array, DTypeLike, PyTree, RandomKey, Rows, State
 
 __all__ = [
     "Best",
@@ -338,7 +339,7 @@ def split_validation(rows: object, validation: object, model: Target, seed: int)
     y = np.asarray(value_of(rows.y)) if model.has_classes else np.zeros(rows.count)
     rare = not model.has_classes or np.unique(y, return_counts=True)[1].min() < 2
     try:
-        kept, held_out = split(y, share, seed, stratify=not rare)
+        kept, held_out = split(y, share, seed, stratify=not rare, groups=rows.groups)
     except ValueError:
         if rare:
             raise
@@ -356,12 +357,12 @@ def validation_pairs(
         learned, held_out = split_validation(rows, share if validation is None else validation, model, seed)
         assert held_out is not None  # a share or rows were given
         return [(learned, held_out)]
-    folds = min(round(1 / share), rows.count)
+    folds = min(round(1 / share), rows.count if rows.groups is None else num_groups(rows.groups))
     if folds < 2:
         raise ValueError(f"{rows.count} row is too few to fit and to validate; give validation=(x, y), or more rows")
     y = np.asarray(value_of(rows.y)) if model.has_classes else np.zeros(rows.count)
-    parts = folds_of(y, folds, seed, stratify=y.ndim == 1 and model.has_classes)
-    judging = parts[: min(folds, -(-fewest // len(parts[-1])))]
+    parts = folds_of(y, folds, seed, stratify=y.ndim == 1 and model.has_classes, groups=rows.groups)
+    judging = parts[: min(folds, -(-fewest // (rows.count // folds)))]
     everyone = np.arange(rows.count)
     return [(rows.take(np.setdiff1d(everyone, part)), _counted(rows.take(part))) for part in judging]
 
@@ -414,12 +415,15 @@ def row_losses(posterior: Any, rows: Arrays, samples: int = _DRAWS) -> np.ndarra
     return -np.asarray(posterior.predict(rows.x, samples=samples, offset=rows.offset).log_prob(rows.y), float)
 
 
-def mean_and_margin(more: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+def mean_and_margin(more: np.ndarray, weight: np.ndarray, groups: Rows | None = None) -> tuple[float, float]:
     """Returns the weighted mean of differences, and two standard errors of it, or one nat over all rows."""
+    # The rows of a group are one observation of the error.
     # One nat over all rows: the effect of a single row with one more nat of loss.
     share = weight / weight.sum()
     mean = float(share @ more)
-    return mean, max(_ERRORS * math.sqrt(share**2 @ (more - mean) ** 2), _NATS * float(share @ share))
+    return mean, max(
+        _ERRORS * float(np.linalg.norm(sums_of_groups(share * (more - mean), groups))), _NATS * float(share @ share)
+    )
 
 
 @jax.jit

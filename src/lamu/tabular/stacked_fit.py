@@ -24,6 +24,7 @@ from lamu.composition import stacking_weights
 from lamu.data.arrays import Arrays, warn_of_scale
 from lamu.data.batch import Batch
 from lamu.data.copies import cases
+from lamu.data.splits import require_folds
 from lamu.families import Ensemble, Point
 from lamu.folds import folds_for, folds_of, unit_about
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood, Scaled
@@ -111,6 +112,7 @@ def fit_table(
     *,
     weight: object = None,
     offset: object = None,
+    groups: object = None,
     levels: Sequence[int] | None = None,
     folds: int | None = None,
     steps: int | None = None,
@@ -149,8 +151,12 @@ def fit_table(
         offset: the log of each row's exposure, `[N]`, for a likelihood with a log link, such as `Poisson()`: every
             candidate models the log rate. Predictions take new offsets, `posterior.predict(x, offset=...)`, and have an
             exposure of one without.
+        groups: the group of each row, `[N]`, numbers or words, where the rows of one (a patient, a shop, a day) are
+            alike: all of them are in one fold, so that the mixture is chosen, and its noise measured, by rows of other
+            groups. None if rows are independent: then candidates that recognise a group's rows are preferred, and
+            intervals are too narrow for a new group.
         levels: one integer a column, 0 for a number and K for codes 1 to K; None where all are numbers.
-        folds: K; None for five, and fewer where there are not two rows for each.
+        folds: K; None for five, and fewer where there are not two rows, or not one group, for each.
         steps: the number of steps of every member, a multiple of fifteen; None for two steps for three rows, rounded
             up to 990, 1,500, 2,250 or 3,000, and more where two passes over the rows of a fold need more.
         seed: the seed of folds, initial parameters and orders.
@@ -164,8 +170,8 @@ def fit_table(
         The posterior, the candidates' weights and their held-out scores.
 
     Raises:
-        ValueError: for fewer than two folds or more folds than rows, fewer than fifteen steps, data outside of the
-            likelihood's support, an offset for a likelihood without a log link, more rows than fit in
+        ValueError: for fewer than two folds or more folds than rows or groups, fewer than fifteen steps, data outside
+            of the likelihood's support, an offset for a likelihood without a log link, more rows than fit in
             `lamu.memory.limit()`, a checkpoint of another fit, or an existing checkpoint without `resume`.
 
     Warns:
@@ -186,7 +192,7 @@ def fit_table(
         call = f"{LIKELIHOODS[likelihood][1](3)!r}" if isinstance(likelihood, str) and likelihood in LIKELIHOODS else ""
         way = f"write lamu.likelihoods.{call}" if call else "give one of lamu.likelihoods, for instance Gaussian()"
         raise TypeError(f"the likelihood is {likelihood!r}; {way}")
-    rows = Arrays.of({"x": x, "y": y, "weight": weight, "offset": offset})
+    rows = Arrays.of({"x": x, "y": y, "weight": weight, "offset": offset, "groups": groups})
     if rows.offset is not None:
         width = likelihood.outputs(rows.y)
         if likelihood.output_scales(width)[0] != "log means":
@@ -213,9 +219,8 @@ def fit_table(
         )
     if _varies(likelihood):
         warn_constant(np.asarray(rows.y), "the intervals of this table have no width; take lamu.regression(x, y)")
-    folds = folds_for(count) if folds is None else folds
-    if folds < 2 or folds > count:
-        raise ValueError(f"folds={folds!r} cannot be made of {count} rows; give a number from 2 to the rows")
+    folds = folds_for(count, rows.groups) if folds is None else folds
+    require_folds(folds, count, rows.groups)
     if steps is None:
         steps = _steps_for(count, folds)
     if steps < _STRETCHES:
@@ -397,7 +402,8 @@ class _Table:
     @classmethod
     def of(cls, rows: Arrays, likelihood: Likelihood, means: int | None, folds: int, steps: int, seed: int) -> _Table:
         batch, size = rows.example(rows_padded(rows.count)), _batch_of(rows.count)
-        parts = folds_of(np.asarray(value_of(rows.y)), folds, seed, stratify=likelihood.support.has_classes)
+        y = np.asarray(value_of(rows.y))
+        parts = folds_of(y, folds, seed, stratify=likelihood.support.has_classes, groups=rows.groups)
         judges = [rows_to_evaluate(part, folds, seed + k) for k, part in enumerate(parts)]
         learned = [np.setdiff1d(np.arange(rows.count), part) for part in parts]
         order = np.stack([row_order(part, steps, size, seed + k) for k, part in enumerate(learned)])
