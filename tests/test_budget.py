@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (104_236, 74_000),
-    "files": (346, 330),
-    "lines of code": (51_788, 36_000),
-    "lines of code, core": (34_539, 25_000),
+    "lines": (104_382, 74_000),
+    "files": (347, 330),
+    "lines of code": (51_865, 36_000),
+    "lines of code, core": (34_542, 25_000),
     "lines of code, graphs": (8_330, 6_000),
-    "lines of code, tables": (8_919, 5_000),
+    "lines of code, tables": (8_993, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.476, 0.5),
     "import lines a line of code": (0.166, 0.15),
