@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -184,6 +185,42 @@ def test_learned_dispersions_and_frozen_weights_carry_over() -> None:
         np.testing.assert_array_equal(one, other)
     with pytest.raises(ValueError, match="frozen"):
         learned.with_prior(posterior)
+
+
+@pytest.mark.parametrize("algorithm", [laplace(), ivon()])
+def test_the_noise_of_earlier_rows_is_known(algorithm: Any, tmp_path: Any) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(80, 2)).astype(np.float32)
+    y = (x @ np.array([1.0, -2.0]) + 2.0 * rng.normal(size=80)).astype(np.float32)
+    model = Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian()).standardised(x, y)
+    at_once, first, second = (
+        lamu.fit(model, rows, algorithm, seed=0).posterior for rows in ((x, y), (x[:77], y[:77]), (x[77:], y[77:]))
+    )
+    first.save(tmp_path / "first")
+    first = lamu.load(tmp_path / "first")
+    assert (first.data_size, second.data_size) == (77, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", lamu.data.FewRows)
+        both = lamu.fit(first.model.with_prior(first), (x[77:], y[77:]), algorithm).posterior
+    noise = lambda posterior: float(np.asarray(posterior.mean["likelihood"]["log_scale"])[0])
+    assert abs(noise(both) - noise(at_once)) < 0.02 < abs(noise(second) - noise(at_once))
+    if both.evidence is not None:
+        np.testing.assert_allclose(first.evidence + both.evidence, at_once.evidence, atol=0.05)
+    # The noise of a merge is that of the rows, of which one shard has hardly any.
+    merged = lamu.merge([first, second])
+    np.testing.assert_allclose(noise(merged), (77 * noise(first) + 3 * noise(second)) / 80, rtol=1e-5)
+    assert merged.data_size == 80
+    assert lamu.remove(merged, (x[:7], y[:7])).data_size == 73
+    # What two fits knew of the noise is known to the third.
+    third = both.model.with_prior(both)
+    np.testing.assert_allclose(tree.ravel(third.prior.dispersions.precision.values)[0], 160, rtol=0.1)
+
+
+def test_a_belief_about_weights_and_noise_together_takes_rows_in_closed_form() -> None:
+    posterior = lamu.regression(X, Y)
+    for refused in (lambda: posterior.model.with_prior(posterior), lambda: lamu.merge([posterior, posterior])):
+        with pytest.raises(TypeError, match=r"lamu.absorb\(posterior, data\)"):
+            refused()
 
 
 @pytest.mark.stress

@@ -37,7 +37,8 @@ def merge(posteriors: Sequence[Posterior], prior: Prior | None = None, temperatu
     shards equal one fit of all rows. For networks it multiplies Gaussian beliefs, which are local. Hidden units can be
     permuted without changing the function, so networks with hidden units must have started from the same weights, by
     `Model.starting_at` or by one seed. Weights that predict linearly (`Linear`, a head above frozen features) have one
-    mode, and may start anywhere. Learned dispersions, a point in each shard, become the mean of the points.
+    mode, and may start anywhere. Learned dispersions, a point in each shard, become the mean of the points,
+    weighted by their rows.
 
     Args:
         posteriors: posteriors of one model, fitted to different rows.
@@ -86,8 +87,12 @@ def merge(posteriors: Sequence[Posterior], prior: Prior | None = None, temperatu
     for posterior in posteriors:
         values = tree.add(values, site(posterior, temperature=temperature).values)
     belief = belief_of(beliefs[0], values, "the sum of these posteriors without their priors")
-    dispersions = [dispersion(posterior) for posterior in posteriors]
-    point = jax.tree.map(lambda *points: sum(points[1:], points[0]) / len(points), *dispersions)
+    dispersions, sizes = [dispersion(posterior) for posterior in posteriors], [p.data_size for p in posteriors]
+    known = [size for size in sizes if size is not None]
+    total = sum(known) if len(known) == len(sizes) else None
+    shares = [1 / len(sizes)] * len(sizes) if total is None else [size / total for size in known]
+    weighted = [tree.scale(point, share) for point, share in zip(dispersions, shares, strict=True)]
+    point = jax.tree.map(lambda *parts: sum(parts[1:], parts[0]), *weighted)
     evidence = None
     complete = all(posterior.evidence is not None for posterior in posteriors) and not isinstance(beliefs[0], Product)
     if complete and not jax.tree.leaves(point):
@@ -104,6 +109,7 @@ def merge(posteriors: Sequence[Posterior], prior: Prior | None = None, temperatu
         evidence=evidence,
         convergence=None,
         temperature=temperature,
+        data_size=total,
     )
 
 
@@ -148,7 +154,8 @@ def remove(
     belief, model = additive(posterior), posterior.model
     temperature = posterior.temperature if temperature is None else temperature
     if isinstance(data, Site):
-        return _with_belief(posterior, shifted(belief, data, -1.0, "what is left without this site"), None, temperature)
+        left = shifted(belief, data, -1.0, "what is left without this site")
+        return _with_belief(posterior, left, None, temperature, None if data.count is None else -data.count)
     rows = model.rows(data)
     removed = site(posterior, data, temperature, likelihood_power)
     new = shifted(belief, removed, -1.0, f"what is left without these {rows.count} rows")
@@ -160,7 +167,8 @@ def remove(
         value = objective.negative_log_likelihood(params, rows.full(), posterior.network_state)[0]
         lost = -objective.concentration * value + new.log_prob(new.mean) - belief.log_prob(new.mean)
         evidence = posterior.evidence - lost
-    return _with_belief(posterior, new, evidence, temperature)
+    size = float(np.sum(np.asarray(rows.weight, float))) * float(likelihood_power)
+    return _with_belief(posterior, new, evidence, temperature, -size)
 
 
 def add(posterior: Posterior, of: Site) -> Posterior:
@@ -191,16 +199,20 @@ def add(posterior: Posterior, of: Site) -> Posterior:
     belief = additive(posterior)
     if jax.tree.structure(of.values) != jax.tree.structure(belief.to_natural()):
         raise TypeError(f"the site is of another structure than the {_named(belief)} belief; take it from one like it")
-    return _with_belief(posterior, shifted(belief, of, 1.0, "the sum"), None, posterior.temperature)
+    return _with_belief(posterior, shifted(belief, of, 1.0, "the sum"), None, posterior.temperature, of.count)
 
 
-def _with_belief(posterior: Posterior, belief: Belief, evidence: object, temperature: Number) -> Posterior:
+def _with_belief(
+    posterior: Posterior, belief: Belief, evidence: object, temperature: Number, rows: Number | None
+) -> Posterior:
+    before = posterior.data_size
     return replace(
         posterior,
         belief=_product(belief, dispersion(posterior)),
         evidence=evidence,
         convergence=None,
         temperature=temperature,
+        data_size=None if rows is None or before is None else max(before + rows, 0.0),
     )
 
 

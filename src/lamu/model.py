@@ -287,7 +287,8 @@ class Model(Target):
         return jax.lax.map(jax.jit(draw), jax.random.split(draw_key, n))
 
     def dispersion_log_prior(self, dispersions: Params) -> Array:
-        return self.likelihood.log_prior(dispersions)
+        earlier = self.earlier_dispersions
+        return self.likelihood.log_prior(dispersions) if earlier is None else earlier.log_prob(dispersions)
 
     def dispersion_information(self, dispersions: Params) -> Params:
         return self.likelihood.dispersion_information(dispersions)

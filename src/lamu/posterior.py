@@ -7,7 +7,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -90,6 +90,7 @@ class Posterior:
             likelihood; else None.
         convergence: the distance of the belief from the fixed point of the rule; None where it was not measured.
         temperature: T of the belief; `Model.with_prior`, `lamu.merge` and `lamu.remove` read it.
+        data_size: the number of rows that were fitted, by their weights; None where it is not known.
 
     Examples:
         >>> import lamu
@@ -108,6 +109,7 @@ class Posterior:
     evidence: Any = measured(default=None)
     convergence: Convergence | None = None
     temperature: Number = 1.0
+    data_size: Number | None = field(default=None, metadata={"added": True})
 
     @classmethod
     def of(

@@ -23,6 +23,7 @@ from lamu.data.batch import Batch
 from lamu.expectations import Analytic
 from lamu.families import ExponentialFamily, Gaussian, Product
 from lamu.families.exponential import values_of
+from lamu.families.matrix_normal import LinearNormalGamma
 from lamu.families.points import DispersionMixture
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.objective.curvature import GaussNewton
@@ -152,6 +153,8 @@ def additive(posterior: Posterior) -> Any:
         remedy = "fit with conjugate(), laplace() or ivon()"
         if isinstance(belief, DispersionMixture):
             remedy = f"give {posterior.model.likelihood.name} its dispersion, or fit with ivon()"
+        if isinstance(belief, LinearNormalGamma):
+            remedy = "add rows with lamu.absorb(posterior, data), or fit with laplace()"
         raise TypeError(f"{type(belief).__name__} beliefs cannot be added; {remedy}")
     return belief
 

@@ -25,7 +25,9 @@ from lamu.data.arrays import Arrays, warn_of_scale
 from lamu.data.batch import Batch
 from lamu.data.stream import Stream
 from lamu.data.wording import getattr_or_substitute
-from lamu.families import PartialBelief, Product
+from lamu.families import Gaussian, PartialBelief, Point, Product
+from lamu.families.matrix_normal import LinearNormalGamma, NoiseScale
+from lamu.operators import Diagonal
 from lamu.priors import Belief, Prior
 from lamu.priors.belief import tempered
 from lamu.supports import Support
@@ -386,7 +388,8 @@ class Target(ABC):
         \[ p(\theta \mid D_1, D_2) \propto p(D_2 \mid \theta)\, p(\theta \mid D_1) \]
 
         A Gaussian belief about the weights, one about binary weights, or that of a conjugate model becomes the prior
-        unchanged. Runs start at its mean, with the posterior's network state; learned dispersions start at their point.
+        unchanged. Runs start at its mean, with the posterior's network state. Learned dispersions start at their point,
+        with a normal prior about it whose precision is the Fisher information of the earlier rows.
         The meaning of the weights depends on the scaling of features and targets (`Model.standardised`), so this target
         must have that of the posterior, as `posterior.model.with_prior(posterior)` does.
 
@@ -411,10 +414,34 @@ class Target(ABC):
         belief, rest = weights_belief(posterior), None
         if isinstance(belief, PartialBelief):  # binary weights and a point, which keeps its prior
             belief, rest = belief.belief, self.prior
-        prior = Belief(tempered(belief, posterior.temperature if temperature is None else temperature), rest)
+        if isinstance(belief, LinearNormalGamma):
+            raise TypeError(
+                "a posterior of weights and noise together is no prior of the weights; add the rows to it in closed "
+                "form, lamu.absorb(posterior, data), or fit both parts with lamu.algorithms.laplace()"
+            )
         self.require_same(posterior.model)
+        power = posterior.temperature if temperature is None else temperature
+        prior = Belief(tempered(belief, power), rest, dispersions=self._known_dispersions(posterior))
         start = (self.unconstrained(posterior.mean), posterior.network_state)
         return replace(self.under_prior(prior), start=start)
+
+    def _known_dispersions(self, posterior: Any) -> Gaussian | None:
+        """Returns the belief about the dispersions after the earlier rows; None where there are no dispersions."""
+        belief = posterior.belief.factors.get("likelihood") if isinstance(posterior.belief, Product) else None
+        if isinstance(belief, NoiseScale):
+            return Gaussian(belief.mean, Diagonal({"log_scale": 4 * belief.precision.shape}))
+        if not isinstance(belief, Point) or not jax.tree.leaves(belief.mean) or posterior.data_size is None:
+            return None
+        # A point says nothing of what it knows: the information of the rows does, and that of the rows before them.
+        precision = tree.scale(self.dispersion_information(belief.mean), posterior.data_size)
+        before = posterior.model.earlier_dispersions
+        precision = precision if before is None else tree.add(precision, before.precision.values)
+        return Gaussian(belief.mean, Diagonal(precision))
+
+    @property
+    def earlier_dispersions(self) -> Any:
+        """The belief about the dispersions from earlier rows (`with_prior`); None where there is none."""
+        return self.prior.dispersions if isinstance(self.prior, Belief) else None
 
     def under_prior(self: T, prior: Any) -> T:
         """Returns the target with another prior of the parameters.

@@ -309,6 +309,11 @@ class Objective:
         """Returns −log p(θ) / N in nats a row."""
         return -self.model.tempered(self.temperature).log_prior(params) / self.data_size
 
+    def dispersion_information(self, dispersions: Params) -> Params:
+        """Returns the information of a row about each dispersion, with its share of what an earlier belief knows."""
+        information, earlier = self.model.dispersion_information(dispersions), self.model.earlier_dispersions
+        return information if earlier is None else tree.add(information, earlier.precision.values, 1 / self.data_size)
+
     def shortest_subgradient(self, params: Params, gradient: Params) -> Params:
         """Returns the gradient a row; at a kink of the prior, the shortest subgradient."""
         # In JAX the gradient at a kink is that of the smooth part, as `Prior.kinks` requires.
@@ -364,7 +369,7 @@ def dispersion_step(objective: Objective, dispersions: Params, gradient: Params,
     # meaning as for the Newton steps of the weights.
     if not jax.tree.leaves(dispersions):
         return dispersions
-    scored = jax.tree.map(jnp.divide, gradient, objective.model.dispersion_information(dispersions))
+    scored = jax.tree.map(jnp.divide, gradient, objective.dispersion_information(dispersions))
     return tree.add(dispersions, scored, -rate)
 
 

@@ -2,6 +2,7 @@ r"""An earlier belief as a prior, \(p(\theta) = q_{\text{before}}(\theta)\), for
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any
 
 import jax
@@ -29,6 +30,8 @@ class Belief(Prior):
         belief: q. `lamu.Model.with_prior` takes it from a posterior.
         rest: the prior of the weights that q does not cover (real weights, where q is about binary ones); None where it
             covers all.
+        dispersions: what an earlier fit knows of the likelihood's dispersions, a belief about them that takes the place
+            of the likelihood's own prior; None where nothing is known.
         peak: log q at its mean in nats, which needs the determinant of the precision; computed for a Gaussian.
 
     Raises:
@@ -47,6 +50,7 @@ class Belief(Prior):
     belief: Family
     rest: Prior | None = None
     peak: Number | None = None
+    dispersions: Family | None = field(default=None, metadata={"added": True})
 
     def __post_init__(self) -> None:
         name = type(self.belief).__name__

@@ -252,6 +252,7 @@ class Conclusion:
                     posterior = replace(posterior, convergence=self._shape(posterior, history.steps))
                 if posterior.temperature == 1.0:  # a custom algorithm need not set it
                     posterior = replace(posterior, temperature=self.objective.posterior_temperature)
+                posterior = replace(posterior, data_size=self._data_size())
                 posterior = self.objective.model.constrained(posterior)  # a density with constraints
                 return posterior if self.statistics is None else self.statistics.of(posterior, rows)
         except Exception as error:
@@ -263,6 +264,11 @@ class Conclusion:
                         "The steps before this are not lost: the error's attribute `fit` holds their result."
                     )
             raise
+
+    def _data_size(self) -> float:
+        """Returns the number of rows, by their weights and the power of the likelihood."""
+        weight = float(jnp.mean(self.rows.weight)) if isinstance(self.rows, Arrays) else 1.0
+        return float(self.objective.data_size) * float(self.objective.likelihood_power) * weight
 
     def _measured(self, posterior: Posterior, steps: int) -> Convergence | None:
         from lamu.running.fixed_point import convergence_of  # imported here, as the steps do not need it
@@ -339,6 +345,8 @@ def warn_few_rows(fit: Fit, rows: Arrays | Stream) -> None:
     if (jax.tree.leaves(dispersions) or isinstance(base, HeteroscedasticGaussian)) and not model.support.discrete:
         remedy = "give the noise (Gaussian(scale))" if model.support.affine else "give more rows"
         warn_constant(y, f"intervals have hardly any width, or an arbitrary one; {remedy}", FewRows)
+    if model.earlier_dispersions is not None:  # the rows before these determine the noise too
+        return
     if not jax.tree.leaves(dispersions) or count >= _FEW_ROWS or (y == y[:1]).all():
         return
     # A point says nothing of what it knows, except where it passes through all rows.

@@ -184,7 +184,7 @@ def with_dispersion_integrated(
         return given, max(_NOWHERE, float(given.evidence))  # NaN is nowhere
 
     # The ends of the grid: as many nats below the top, on a line between the last value above and the first below.
-    information = float(tree.ravel(model.dispersion_information(mode.params["likelihood"]))[0][0])
+    information = float(tree.ravel(objective.dispersion_information(mode.params["likelihood"]))[0][0])
     stride = _STRIDE * min(max(information * float(mode.observed), 1.0) ** -0.5, 1.0)
     middle, top = at(start, posterior)
     ends: list[float] = []

@@ -384,7 +384,7 @@ def _scales(mode: LaplaceFit, objective: Objective) -> Params:
     dispersion, rows = mode.params["likelihood"], mode.observed
     if objective.model.quadratic:
         return jax.tree.map(jnp.zeros_like, dispersion)
-    information = objective.model.dispersion_information(dispersion)
+    information = objective.dispersion_information(dispersion)
     return jax.tree.map(lambda i: 1.0 / jnp.sqrt(i * rows / objective.temperature), information)
 
 
@@ -470,7 +470,7 @@ def _fisher_scoring(
         of_precision = well_determined(metric, objective, mean)
         determined = of_precision if given_determined is None else jnp.asarray(given_determined, of_precision.dtype)
         rows = observed / numbers
-    information = tree.scale(model.dispersion_information(dispersion), rows / objective.temperature)
+    information = tree.scale(objective.dispersion_information(dispersion), rows / objective.temperature)
     noise_gradient = jax.tree.map(lambda g: g - (determined / numbers).astype(g.dtype), gradient)
     step = jax.tree.map(
         lambda g, i: -jnp.clip(g / i, -_LONGEST_NOISE_STEP, _LONGEST_NOISE_STEP), noise_gradient, information
