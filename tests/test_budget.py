@@ -20,17 +20,17 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (104_382, 74_000),
+    "lines": (104_444, 74_000),
     "files": (347, 330),
-    "lines of code": (51_865, 36_000),
-    "lines of code, core": (34_542, 25_000),
+    "lines of code": (51_909, 36_000),
+    "lines of code, core": (34_586, 25_000),
     "lines of code, graphs": (8_330, 6_000),
     "lines of code, tables": (8_993, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.476, 0.5),
     "import lines a line of code": (0.166, 0.15),
     "`Any` a thousand lines of code": (39.7, 40),
-    "`isinstance` a thousand lines of code": (23.9, 14),
+    "`isinstance` a thousand lines of code": (24, 14),
     "abstract bases": (44, 30),
     "names of classes in two files": (21, 0),
 }
