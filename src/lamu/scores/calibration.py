@@ -331,31 +331,40 @@ def covered(pred: Prediction, y: Targets, level: float = 0.9) -> np.ndarray:
 # | rmse | \(\sqrt{\bar v}\), v the squared error | those of \(\bar v\), over \(2 \sqrt{\bar v}\) (delta method) |
 # | ece | bins, see `ece` | \((s_b - \bar s) / \sqrt{B - 1}\) of B bootstrap samples |
 #
-# The differences of two predictions' deviations on the same rows give the error of a paired difference.
+# The differences of two predictions' deviations on the same rows give the error of a paired difference. Where rows of
+# one group are dependent, groups are the sampling unit: their sums are deviations, times \(\sqrt{(n - 1) / n \cdot
+# G / (G - 1)}\) (the sandwich of clustered errors, Liang & Zeger 1986), and a bootstrap draws groups.
 
 
 RESAMPLES = 200
 MOST_RESAMPLED = 10_000  # rows of a bootstrap sample; a standard error falls as one over the root of their number
 
 
-def with_error(score: Callable[..., float], pred: Prediction, y: Targets, **options: object) -> Estimate:
-    """Returns a score with its standard error over the rows.
+def with_error(
+    score: Callable[..., float], pred: Prediction, y: Targets, groups: Any = None, **options: object
+) -> Estimate:
+    """Returns a score with its standard error over the rows, or over groups of rows.
 
     The error is that over test rows of the same distribution; it does not include the variation over training sets or
-    seeds.
+    seeds. Rows of one group (a patient, a day) are dependent, and an error that takes them for independent is too
+    small: give `groups`.
 
     Args:
         score: a function of this package: `accuracy`, `nll`, `brier`, `ece`, `rmse`, `crps` or `coverage`.
         pred: a prediction.
         y: targets, `[N]` or `[N, K]`; the K outputs of a row count as one observation.
+        groups: the group of each row, `[N]`, numbers or words; None for independent rows.
         **options: options of the score, such as `level`.
 
     Returns:
         The score and its standard error: of a mean, by the delta method (`rmse`), or by a bootstrap with a fixed seed
-        (`ece`). The error is NaN for one row, and where the score of a row is not finite.
+        (`ece`). The error is NaN for one row or one group, and where the score of a row is not finite.
 
     Raises:
-        ValueError: if the score is not one of this package, and as the score itself.
+        ValueError: if the score is not one of this package, for another number of groups than rows, and as the score
+            itself.
+
+    Source: Liang & Zeger (1986) for groups.
 
     Examples:
         >>> import numpy as np
@@ -366,11 +375,16 @@ def with_error(score: Callable[..., float], pred: Prediction, y: Targets, **opti
         >>> scores.with_error(scores.accuracy, pred, np.array([1, 0, 0, 0]))
         Estimate(value=0.75, error=0.25)
     """
-    return estimate(score, rows_of(score, pred, y, **options), **options)
+    return estimate(score, rows_of(score, pred, y, **options), groups=groups, **options)
 
 
 def difference(
-    score: Callable[..., float], pred: Prediction, reference: Prediction, y: Targets, **options: object
+    score: Callable[..., float],
+    pred: Prediction,
+    reference: Prediction,
+    y: Targets,
+    groups: Any = None,
+    **options: object,
 ) -> Estimate:
     """Returns the difference of the scores of two predictions on the same rows, with its paired standard error.
 
@@ -382,13 +396,15 @@ def difference(
         pred: a prediction.
         reference: another prediction of the same rows, whose score is subtracted.
         y: targets, `[N]` or `[N, K]`.
+        groups: the group of each row, `[N]`, as for `with_error`.
         **options: options of the score.
 
     Returns:
         The difference of the scores and its standard error.
 
     Raises:
-        ValueError: if the score is not one of this package, and as the score itself.
+        ValueError: if the score is not one of this package, for another number of groups than rows, and as the score
+            itself.
 
     Examples:
         >>> import numpy as np
@@ -400,7 +416,7 @@ def difference(
         -1.0
     """
     rows = (rows_of(score, each, y, **options) for each in (pred, reference))
-    (value, deviations), (other, others) = (_statistic(score, each, **options) for each in rows)
+    (value, deviations), (other, others) = (_statistic(score, each, None, groups, **options) for each in rows)
     return Estimate(value - other, _norm(deviations - others))
 
 
@@ -410,9 +426,11 @@ def rows_of(score: Callable[..., float], pred: Prediction, y: Targets, **options
     return form.rows(pred, y, **{name: value for name, value in options.items() if name in form.of_rows})
 
 
-def estimate(score: Callable[..., float], rows: np.ndarray, weight: Any = None, **options: object) -> Estimate:
-    """Returns a score with its standard error, from the rows' values and weights."""
-    value, deviations = _statistic(score, rows, weight, **options)
+def estimate(
+    score: Callable[..., float], rows: np.ndarray, weight: Any = None, groups: Any = None, **options: object
+) -> Estimate:
+    """Returns a score with its standard error, from the rows' values, weights and groups."""
+    value, deviations = _statistic(score, rows, weight, groups, **options)
     return Estimate(value, _norm(deviations))
 
 
@@ -425,35 +443,43 @@ class _Form:
     of_rows: tuple[str, ...] = ()  # the options for the row values; the others are for the statistic
 
 
-# A row of weight two counts twice in a value. The error treats rows as the sampling unit, so that for equal weights it
-# is that without weights.
+# A row of weight two counts twice in a value. The error treats rows, or groups, as the sampling unit, so that for equal
+# weights it is that without weights. `group` numbers the group of each row.
 
 
-def _mean(rows: np.ndarray, weight: np.ndarray) -> tuple[float, np.ndarray]:
-    rows, weight = rows[weight > 0], weight[weight > 0]
-    n = len(rows)
+def _mean(rows: np.ndarray, weight: np.ndarray, group: np.ndarray) -> tuple[float, np.ndarray]:
+    rows, weight, group = rows[weight > 0], weight[weight > 0], np.unique(group[weight > 0], return_inverse=True)[1]
+    n, units = len(rows), int(group.max()) + 1
     counts = weight * (n / weight.sum())
     if not np.isfinite(rows).all():  # a target of predicted probability zero, or a mean that is not finite
         return float(sum((rows * counts).tolist())) / n, np.full(1, np.nan)
     value = float(np.average(rows, weights=weight))
-    return value, (rows - value) * counts / np.sqrt(n * (n - 1)) if n > 1 else np.full(1, np.nan)
+    if units < 2:
+        return value, np.full(1, np.nan)
+    sums = np.bincount(group, weights=(rows - value) * counts)
+    return value, sums / n * np.sqrt(units / (units - 1))
 
 
-def _root_mean(rows: np.ndarray, weight: np.ndarray) -> tuple[float, np.ndarray]:
-    mean, deviations = _mean(rows, weight)
+def _root_mean(rows: np.ndarray, weight: np.ndarray, group: np.ndarray) -> tuple[float, np.ndarray]:
+    mean, deviations = _mean(rows, weight, group)
     root = mean**0.5 if mean >= 0.0 else float("nan")
     return root, deviations / (2.0 * root) if root > 0.0 else deviations
 
 
-def _gap(rows: np.ndarray, weight: np.ndarray, bins: int = 15) -> tuple[float, np.ndarray]:
-    rows = np.column_stack([rows, weight])[weight > 0]
+def _gap(rows: np.ndarray, weight: np.ndarray, group: np.ndarray, bins: int = 15) -> tuple[float, np.ndarray]:
+    rows, group = np.column_stack([rows, weight])[weight > 0], group[weight > 0]
     value = gap_of_bins(rows[:, 0], rows[:, 1], bins, rows[:, 2])
-    n = len(rows)
+    first = np.unique(np.sort(group), return_index=True)[1]
+    n = len(first)
     if n < 2:
         return value, np.full(1, np.nan)
+    members = np.split(np.argsort(group, kind="stable"), first[1:]) if n < len(rows) else None
     size, random = min(n, MOST_RESAMPLED), np.random.default_rng(0)
-    drawn = (rows[random.integers(0, n, size)] for _ in range(RESAMPLES))
-    samples = np.array([gap_of_bins(each[:, 0], each[:, 1], bins, each[:, 2]) for each in drawn])
+    samples = np.empty(RESAMPLES)
+    for index in range(RESAMPLES):
+        drawn = random.integers(0, n, size)
+        each = rows[drawn if members is None else np.concatenate([members[one] for one in drawn])]
+        samples[index] = gap_of_bins(each[:, 0], each[:, 1], bins, each[:, 2])
     return value, (samples - samples.mean()) * np.sqrt(size / n / (RESAMPLES - 1))
 
 
@@ -477,10 +503,20 @@ def _form(score: Callable[..., float]) -> _Form:
 
 
 def _statistic(
-    score: Callable[..., float], rows: np.ndarray, weight: Any = None, **options: object
+    score: Callable[..., float], rows: np.ndarray, weight: Any = None, groups: Any = None, **options: object
 ) -> tuple[float, np.ndarray]:
     form, counts = _form(score), np.ones(len(rows)) if weight is None else weight
-    return form.statistic(rows, counts, **{name: each for name, each in options.items() if name not in form.of_rows})
+    unit = np.arange(len(rows)) if groups is None else _numbers_of(groups, len(rows))
+    of_all = {name: each for name, each in options.items() if name not in form.of_rows}
+    return form.statistic(rows, counts, unit, **of_all)
+
+
+def _numbers_of(groups: Any, rows: int) -> np.ndarray:
+    """Returns the number of each row's group."""
+    named = np.asarray(groups)
+    if named.shape != (rows,):
+        raise ValueError(f"groups have the shape {named.shape}, and there are {rows} rows; give the group of each row")
+    return np.unique(named, return_inverse=True)[1]
 
 
 def _norm(deviations: np.ndarray) -> float:
