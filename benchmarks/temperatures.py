@@ -74,7 +74,8 @@ class Problem:
         strange = np.asarray(posterior.predict(self.unknown, samples=DRAWS).total)
         nll = lamu.scores.with_error(lamu.scores.nll, pred, self.at)
         return (
-            f"{name:26} accuracy {float(lamu.scores.accuracy(pred, self.at)):.3f}  NLL {nll.value:.3f} ± {nll.error:.3f}  "
+            f"{name:26} accuracy {float(lamu.scores.accuracy(pred, self.at)):.3f}  "
+            f"NLL {nll.value:.3f} ± {nll.error:.3f}  "
             f"ECE {float(lamu.scores.ece(pred, self.at)):.3f}  "
             f"AUROC {float(lamu.scores.auroc(np.asarray(pred.total), strange)):.3f}  {seconds:6.0f} s"
         )

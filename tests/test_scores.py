@@ -324,9 +324,9 @@ def test_errors_of_statistics_are_what_repeated_tables_show() -> None:
 
 
 def test_errors_over_groups_are_what_repeated_tables_show() -> None:
-    """Tables of 60 groups of five rows that share most of their error (seeded; the spread of 300 tables has an error of 4 %).
+    """Tables of 60 groups of five rows that share most of their error (seeded).
 
-    Rows taken for independent have .5 and .6 of the spread.
+    The spread of 300 tables has an error of 4 %. Rows taken for independent have .5 and .6 of the spread.
     """
     random, groups = np.random.default_rng(5), np.repeat([f"patient {n}" for n in range(60)], 5)
 
