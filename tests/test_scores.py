@@ -359,6 +359,17 @@ def test_groups_of_one_row_are_independent_rows_and_one_group_has_no_error() -> 
         scores.with_error(scores.nll, pred, y, groups=[1, 2, 3])
 
 
+def test_a_row_of_weight_two_counts_twice_in_a_score_and_once_in_its_error() -> None:
+    y, weight = RANDOM.normal(size=12), np.repeat([1.0, 2.0], 6)
+    twice = normal(np.zeros(18), 1.0), np.append(y, y[6:])
+    for score in (scores.nll, scores.rmse):
+        found = scores.with_error(score, normal(np.zeros(12), 1.0), y, weight=weight)
+        copies = scores.with_error(score, *twice, groups=np.append(np.arange(12), np.arange(6, 12)))
+        assert close(found, copies.value, copies.error)
+    with pytest.raises(ValueError, match="give 12 weights, not negative nor all zero"):
+        scores.with_error(scores.nll, normal(np.zeros(12), 1.0), y, weight=np.ones(3))
+
+
 def test_every_score_is_the_value_of_its_estimate() -> None:
     regression, y = normal(np.zeros((20, 2)), 1.0), RANDOM.normal(size=(20, 2))
     for score in (scores.rmse, scores.nll, scores.crps, scores.coverage):

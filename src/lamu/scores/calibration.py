@@ -19,6 +19,7 @@ from lamu.scores.proper_scores import (
     nll,
     right,
     rmse,
+    row_counts,
     squared_distance,
     squared_error,
     surprise,
@@ -341,7 +342,12 @@ MOST_RESAMPLED = 10_000  # rows of a bootstrap sample; a standard error falls as
 
 
 def with_error(
-    score: Callable[..., float], pred: Prediction, y: Targets, groups: Any = None, **options: object
+    score: Callable[..., float],
+    pred: Prediction,
+    y: Targets,
+    groups: Any = None,
+    weight: Any = None,
+    **options: object,
 ) -> Estimate:
     """Returns a score with its standard error over the rows, or over groups of rows.
 
@@ -354,6 +360,7 @@ def with_error(
         pred: a prediction.
         y: targets, `[N]` or `[N, K]`; the K outputs of a row count as one observation.
         groups: the group of each row, `[N]`, numbers or words; None for independent rows.
+        weight: how often each row counts, `[N]`, as of a survey; None for once.
         **options: options of the score, such as `level`.
 
     Returns:
@@ -361,8 +368,8 @@ def with_error(
         (`ece`). The error is NaN for one row or one group, and where the score of a row is not finite.
 
     Raises:
-        ValueError: if the score is not one of this package, for another number of groups than rows, and as the score
-            itself.
+        ValueError: if the score is not one of this package, for another number of groups or weights than rows, and as
+            the score itself.
 
     Source: Liang & Zeger (1986) for groups.
 
@@ -375,7 +382,7 @@ def with_error(
         >>> scores.with_error(scores.accuracy, pred, np.array([1, 0, 0, 0]))
         Estimate(value=0.75, error=0.25)
     """
-    return estimate(score, rows_of(score, pred, y, **options), groups=groups, **options)
+    return estimate(score, rows_of(score, pred, y, **options), weight, groups, **options)
 
 
 def difference(
@@ -384,6 +391,7 @@ def difference(
     reference: Prediction,
     y: Targets,
     groups: Any = None,
+    weight: Any = None,
     **options: object,
 ) -> Estimate:
     """Returns the difference of the scores of two predictions on the same rows, with its paired standard error.
@@ -397,14 +405,15 @@ def difference(
         reference: another prediction of the same rows, whose score is subtracted.
         y: targets, `[N]` or `[N, K]`.
         groups: the group of each row, `[N]`, as for `with_error`.
+        weight: how often each row counts, `[N]`.
         **options: options of the score.
 
     Returns:
         The difference of the scores and its standard error.
 
     Raises:
-        ValueError: if the score is not one of this package, for another number of groups than rows, and as the score
-            itself.
+        ValueError: if the score is not one of this package, for another number of groups or weights than rows, and as
+            the score itself.
 
     Examples:
         >>> import numpy as np
@@ -416,7 +425,7 @@ def difference(
         -1.0
     """
     rows = (rows_of(score, each, y, **options) for each in (pred, reference))
-    (value, deviations), (other, others) = (_statistic(score, each, None, groups, **options) for each in rows)
+    (value, deviations), (other, others) = (_statistic(score, each, weight, groups, **options) for each in rows)
     return Estimate(value - other, _norm(deviations - others))
 
 
@@ -505,7 +514,7 @@ def _form(score: Callable[..., float]) -> _Form:
 def _statistic(
     score: Callable[..., float], rows: np.ndarray, weight: Any = None, groups: Any = None, **options: object
 ) -> tuple[float, np.ndarray]:
-    form, counts = _form(score), np.ones(len(rows)) if weight is None else weight
+    form, counts = _form(score), row_counts(weight, len(rows))
     unit = np.arange(len(rows)) if groups is None else _numbers_of(groups, len(rows))
     of_all = {name: each for name, each in options.items() if name not in form.of_rows}
     return form.statistic(rows, counts, unit, **of_all)
