@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (104_480, 74_000),
+    "lines": (104_489, 74_000),
     "files": (347, 330),
-    "lines of code": (51_933, 36_000),
-    "lines of code, core": (34_610, 25_000),
+    "lines of code": (51_939, 36_000),
+    "lines of code, core": (34_616, 25_000),
     "lines of code, graphs": (8_330, 6_000),
     "lines of code, tables": (8_993, 5_000),
     "lines of code, outside of the library": (0, 0),
