@@ -31,6 +31,7 @@ from lamu.graphs.elimination import (
     Local,
     Proposal,
     first_local,
+    has_exact_sum,
     marginalise,
     real_latents,
     trajectory,
@@ -125,7 +126,7 @@ def chains_of_rows(
             values, _ = drawn_latents(local, bare, environment, of_draw)
             return keep((filled(bare, values, of_rest), values, None), jax.random.clone(of_rest))
 
-        if not bare.coupled and not any(name in local and local[name].random for name in latents):
+        if has_exact_sum(local, bare):
             return jax.lax.map(independent, jnp.arange(draws))  # exact samples of p(z | observations)
 
         of_start, of_fill, of_sweeps = jax.random.split(key, 3)

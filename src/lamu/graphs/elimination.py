@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import combinations
 from typing import Any, ClassVar
 
 import jax
@@ -16,23 +18,27 @@ from lamu.base.compile_once import lenient
 from lamu.graphs.expressions import Environment
 from lamu.graphs.joint import Row, dtype_of, own_natural
 from lamu.graphs.network import applications
-from lamu.graphs.statistics import Numbers, Series, Vectors
+from lamu.graphs.statistics import Categories, Numbers, Series, Vectors
 from lamu.record import record, static
 from lamu.typing import Array, Belief, Params, RandomKey, State
 
 __all__ = [
     "ACCEPTED",
     "FIRST_STEP",
+    "MOST_COMBINATIONS",
     "Coordinate",
     "Eliminated",
+    "Enumeration",
     "ExactElimination",
     "Local",
     "ProductProposal",
     "Proposal",
     "Reshaped",
     "Rest",
+    "averaged_over_combinations",
     "converged_locals",
     "first_local",
+    "has_exact_sum",
     "marginalise",
     "real_latents",
     "require_key",
@@ -240,6 +246,131 @@ class ExactElimination(Local):
             return bound, natural
 
 
+# \[ \log p(y) = \log \sum_c p(y, c), \qquad p(c \mid y) \propto p(y, c), \qquad
+#    q(z \mid y) = \sum_c p(c \mid y)\, q(z \mid y, c) \]
+#
+# c are the combinations of some categories, given which the other latents z of the row do not meet.
+
+
+MOST_COMBINATIONS = 256  # of which a row takes one density each
+
+
+@record
+class Enumeration(Local):
+    """Eliminates categories that meet by the sum over all of their combinations, and the latents below them exactly.
+
+    Attributes:
+        names: the categories.
+    """
+
+    names: tuple[str, ...] = static()
+
+    def proposal(self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest) -> Proposal:
+        """Returns the joint posterior of the categories."""
+        log_weights, values, _ = self._terms(row, environment, key, rest)
+        return _OfCombinations(values, log_weights)
+
+    def marginalise(
+        self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest
+    ) -> Eliminated:
+        """Returns the log density, exact at T(θ), and λ of every latent given each of the combinations."""
+        log_weights, values, others = self._terms(row, environment, key, rest)
+        known = {n: Categories(jnp.where(v > 0, 0.0, -1e30).astype(v.dtype)) for n, v in values.items()}
+        return jax.nn.logsumexp(log_weights), {n: _Mixed(p, log_weights) for n, p in {**known, **others}.items()}
+
+    def _terms(self, row: Row, environment: Environment, key: Any, rest: Rest) -> tuple[Array, dict[str, Any], Any]:
+        """Returns the log density of every combination, its one-hot vectors by name, and λ of the others given it."""
+        shapes: dict[str, Any] = {site.name: site.shape for site in row.latent if site.name in self.names}
+        entries = [shape[-1] for shape in shapes.values() for _ in range(math.prod(shape[:-1]))]
+        every = jnp.stack(jnp.unravel_index(jnp.arange(math.prod(entries)), entries), axis=-1)
+        values, dtype = {}, dtype_of(environment, row.known)
+        for name, shape in shapes.items():
+            own, every = jnp.split(every, [math.prod(shape[:-1])], axis=-1)
+            values[name] = jax.nn.one_hot(own.reshape(-1, *shape[:-1]), shape[-1], dtype=dtype)
+
+        def of_combination(values: dict[str, Array]) -> Eliminated:
+            given = row
+            for name, value in values.items():
+                given = given.given(name, value)
+            return rest(given, environment, key)
+
+        bounds, others = jax.vmap(of_combination)(values)
+        return bounds, values, others
+
+
+@record
+class _OfCombinations(Proposal):
+    """The joint belief about categories whose combinations were enumerated."""
+
+    values: Any  # one-hot vectors by name, `[combinations, ..., K]`
+    log_weights: Any  # `[combinations]`
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.values)
+
+    def draw(self, key: RandomKey) -> tuple[dict[str, Any], Array]:
+        place = jax.random.categorical(key, self.log_weights)
+        return {name: v[place] for name, v in self.values.items()}, jax.nn.log_softmax(self.log_weights)[place]
+
+    def log_prob(self, values: Mapping[str, Any]) -> Array:
+        same = [jnp.all(v == values[n], axis=tuple(range(1, v.ndim))) for n, v in self.values.items()]
+        place = jnp.argmax(jnp.all(jnp.stack(same), axis=0))
+        return jax.nn.log_softmax(self.log_weights)[place]
+
+
+@record
+class _Mixed:
+    """Natural parameters of a latent given each combination of some categories."""
+
+    parts: Any  # λ, `[combinations, ...]`
+    log_weights: Any  # of the combinations
+
+    def belief(self) -> Belief:
+        """Returns the belief with the same expectations: those of the mixture over the combinations."""
+        return _average(self.parts.belief().expectation(), self.log_weights).family()
+
+
+def averaged_over_combinations(function: Callable[[dict[str, Any]], Any], natural: dict[str, Any]) -> Any:
+    """Returns the average of a function's arrays over the combinations that latents' λ are given, if they are."""
+    mixed = [part for part in natural.values() if isinstance(part, _Mixed)]
+    if not mixed:
+        return function(natural)
+    return _average(jax.vmap(function)({name: part.parts for name, part in natural.items()}), mixed[0].log_weights)
+
+
+def _average(values: Any, log_weights: Array) -> Any:
+    """Returns averages over the last axis of log weights, whose axes are the first of the values."""
+    axes = log_weights.ndim
+    weights = jax.nn.softmax(log_weights)
+
+    def average(leaf: Array) -> Array:
+        own = weights.astype(leaf.dtype).reshape(*weights.shape, *[1] * (leaf.ndim - axes))
+        return jnp.sum(own * leaf, axis=axes - 1)
+
+    return jax.tree.map(average, values)
+
+
+def _enumerable(row: Row) -> tuple[str, ...]:
+    """Returns the categories with the fewest combinations given which the latents of a row do not meet."""
+    sizes = {
+        site.name: site.shape[-1] ** math.prod(site.shape[:-1])
+        for site in row.latent
+        if site.kind is Categories and site.shape is not None
+    }
+    few = {name: size for name, size in sizes.items() if size <= MOST_COMBINATIONS}
+    product = lambda names: math.prod(few[name] for name in names)
+    if product(few) > MOST_COMBINATIONS:
+        return ()
+    subsets = [names for count in range(1, len(few) + 1) for names in combinations(few, count)]
+    return next((names for names in sorted(subsets, key=product) if not row.coupled_given(names)), ())
+
+
+def has_exact_sum(local: Mapping[str, Local], row: Row) -> bool:
+    """Returns whether the latents of a row are summed out exactly at a point."""
+    return isinstance(first_local(local, row)[1], ExactElimination | Enumeration)
+
+
 @record
 @sized
 class Coordinate(Local):
@@ -375,8 +506,8 @@ def marginalise(
 ) -> Eliminated:
     """Returns the row's log density or bound in nats, and λ of every latent by name."""
     # The locals named in the program come first, in the order of the program, each after those that it is
-    # given, and leave the remaining latents to the next; the last is exact if those do not meet, and otherwise
-    # coordinate ascent.
+    # given, and leave the remaining latents to the next; the last is exact if those do not meet, or not given
+    # categories of few combinations, and otherwise coordinate ascent.
     if natural:
         return bound_at(natural, row, environment), natural
     name, first, others = first_local(local, row)
@@ -397,7 +528,8 @@ def first_local(local: Mapping[str, Local], row: Row) -> tuple[str, Local, dict[
     names = [site.name for site in row.latent if site.name in local]
     names = [name for name in names if row.coupled or local[name].random]
     if not names:
-        return "", Coordinate() if row.coupled else ExactElimination(), {}
+        few = _enumerable(row) if row.coupled else ()
+        return "", Enumeration(few) if few else Coordinate() if row.coupled else ExactElimination(), {}
     name = next((name for name in names if set(local[name].given) <= set(row.known)), None)
     if name is None:
         raise ValueError(
@@ -420,7 +552,7 @@ def require_summed(local: Mapping[str, Local], row: Row) -> None:
         site = next((site for site in row.latent if site.name == name), None)
         if site is not None and not isinstance(local_choice, Coordinate):
             row = row.given(name, jnp.ones(site.shape or (1,)))
-    if row.coupled and row.latent:
+    if not has_exact_sum({name: each for name, each in local.items() if isinstance(each, Coordinate)}, row):
         names = ", ".join(site.name for site in row.latent)
         networks = {call.of.name for call in applications([site.factor for site in row.sites])}
         if networks:

@@ -16,7 +16,7 @@ from lamu.data.precision import unscaled
 from lamu.data.wording import aligned, nearest
 from lamu.families import Product
 from lamu.families.products import factor_of
-from lamu.graphs.elimination import require_summed
+from lamu.graphs.elimination import MOST_COMBINATIONS, has_exact_sum, require_summed
 from lamu.graphs.factor import Known
 from lamu.graphs.graph_prior import GraphPrior, enters_openly, fixed, statistics_under, supports
 from lamu.graphs.joint import Row
@@ -94,7 +94,7 @@ def _of_all(open_to: list[str], by_quadrature: list[str]) -> str:
 def _of_row(site: GraphSite, row: Row, local: dict[str, Any]) -> str:
     if site.name in local:
         return type(local[site.name]).__name__
-    if row.coupled:
+    if not has_exact_sum({}, row):
         return "closed form, in turns"
     return "summed out" if issubclass(site.kind, Categories | States) else "closed form"
 
@@ -421,17 +421,31 @@ class Graph(GraphMessages):
 
     @property
     def rows_for_warnings(self) -> int:
-        """A thousand, if an encoder has the divergences of each unit of a latent."""
-        return _REMARKED if any(local.per_unit_kl for local in (self.local or {}).values()) else 0
+        """A thousand, if an encoder has the divergences of each unit of a latent; one, if categories may meet."""
+        categories = [site for site in self.in_rows if issubclass(site.kind, Categories | States)]
+        return (
+            _REMARKED if any(local.per_unit_kl for local in (self.local or {}).values()) else int(len(categories) > 1)
+        )
 
     def warnings(self, belief: Belief, temperature: Any = 1.0, rows: Batch | None = None) -> tuple[str, ...]:
         r"""Returns which components of a mixture hold less than one row, and how many units of a latent are idle.
 
-        A unit is idle that carries less than 0.01 nats a row, \(E_y\, KL(q(z_j \mid y) \,\|\, p(z_j))\).
+        Also which categories of a row meet and have too many combinations for an exact sum, so that coordinate ascent
+        finds a local optimum of them. A unit is idle that carries less than 0.01 nats a row, \(E_y\, KL(q(z_j \mid y)
+        \,\|\, p(z_j))\).
         """
         empty = empty_components(self.sites, belief, temperature, self.fitted_rows)
-        idle = idle_units(self, belief, rows) if rows is not None and self.rows_for_warnings else {}
+        idle = idle_units(self, belief, rows) if rows is not None else {}
+        in_turns = self._in_turns(rows) if rows is not None else ()
         return (
+            *(
+                (
+                    f"the categories {', '.join(in_turns)} of a row at a local optimum of turns: they have more than "
+                    f"{MOST_COMBINATIONS} combinations",
+                )
+                if in_turns
+                else ()
+            ),
             *(
                 f"{len(which)} of the components of {name} empty ({', '.join(map(str, which))})"
                 for name, which in empty.items()
@@ -441,6 +455,12 @@ class Graph(GraphMessages):
                 for name, (count, size) in idle.items()
             ),
         )
+
+    def _in_turns(self, rows: Batch) -> list[str]:
+        """Returns the categories of a row that coordinate ascent eliminates, if there are several."""
+        row = Row.of(self.in_rows, self.columns, jax.tree.map(lambda leaf: leaf[0], rows.y), 1.0, float)
+        names = [site.name for site in row.latent if issubclass(site.kind, Categories | States)]
+        return names if len(names) > 1 and not self.draws_latents and not has_exact_sum({}, row) else []
 
     def unscaled_inputs(self, rows: Batch) -> str:
         """Returns a clause about columns far above one that an encoder reads; it reads counts as log(1 + count)."""

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -109,7 +109,11 @@ class Row:
     @property
     def coupled(self) -> bool:
         """Whether two latents meet in a factor, or one in a factor or a network that is not affine in it."""
-        names = {site.name for site in self.latent}
+        return self.coupled_given(())
+
+    def coupled_given(self, known: Collection[str]) -> bool:
+        """Returns whether the row is `coupled` if some more of its variables have values."""
+        names = {site.name for site in self.latent} - {*known}
         for site in self.sites:
             if site.name in names and not site.factor.conjugate:
                 return True

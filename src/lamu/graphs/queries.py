@@ -22,7 +22,7 @@ from lamu.families.interface import finite_draws
 from lamu.families.products import factor_of
 from lamu.graphs.chains import ancestral, chains_of_rows, with_values
 from lamu.graphs.circuit import CircuitFactor
-from lamu.graphs.elimination import first_local, marginalise, require_key
+from lamu.graphs.elimination import averaged_over_combinations, first_local, marginalise, require_key
 from lamu.graphs.expressions import Environment
 from lamu.graphs.factor import averaged, one_hot
 from lamu.graphs.joint import Row, dtype_of, in_dtype, names_above, shape_of, value_of
@@ -214,21 +214,25 @@ def _completed(graph: Any, statistics: Statistics, y: Targets, key: RandomKey, f
     def one(data: Data, natural: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         row = Row.of(sites, graph.columns, data, 1.0, dtype)
         beliefs = {name: part.belief() for name, part in natural.items()}
-        moments: dict[str, Any] = {site.name: _predictive(site, beliefs[site.name]) for site in row.latent}
+
+        def given(natural: dict[str, Any]) -> Environment:
+            moments = {site.name: _predictive(site, natural[site.name].belief()) for site in row.latent}
+            return row.environment(environment, moments)
+
         means, variances = {}, {}
         for site in sites:
             value, observed = value_of(data, site.name)
             if value is None:
                 continue
             if site.factor.is_of_words:
-                means[site.name], variances[site.name] = site.factor.predicted(row.environment(environment, moments))
+                predicted = lambda natural, factor=site.factor: factor.predicted(given(natural))
+                means[site.name], variances[site.name] = averaged_over_combinations(predicted, natural)
             elif observed is None:
                 means[site.name], variances[site.name] = value, jnp.zeros(jnp.shape(value), dtype)
             elif site.name in beliefs:
                 means[site.name], variances[site.name] = beliefs[site.name].mean, beliefs[site.name].std ** 2
             else:
-                row_environment = row.environment(environment, moments)
-                mean, variance = _moments_of_site(site, row_environment, row.known.get(site.name), observed)
+                mean, variance = _moments_of_site(site, given, natural, row.known.get(site.name), observed)
                 if site.kind is Categories:
                     value, observed = one_hot(value, mean.shape[-1]), observed[..., None]
                 means[site.name] = jnp.where(observed, value.astype(mean.dtype), mean)
@@ -250,8 +254,10 @@ def _predictive(site: GraphSite, belief: Belief) -> Statistics:
 _RARE = 1e-3
 
 
-def _moments_of_site(site: Any, environment: Environment, x: Any, observed: Any) -> tuple[Array, Array]:
-    """Returns mean and variance of a site given its observed entries, averaged over the category above it."""
+def _moments_of_site(
+    site: Any, given: Callable[[dict[str, Any]], Environment], natural: dict[str, Any], x: Any, observed: Any
+) -> tuple[Array, Array]:
+    """Returns mean and variance of a site given its observed entries, averaged over the categories above it."""
     shape = site.shape if site.kind is not Categories else None
 
     def moments(environment: Environment) -> tuple[Array, Array, Array]:
@@ -260,7 +266,8 @@ def _moments_of_site(site: Any, environment: Environment, x: Any, observed: Any)
         endless = jnp.isinf(variance)  # separately: infinity times a probability of zero is NaN
         return mean, jnp.where(endless, jnp.zeros_like(variance), variance) + mean**2, endless.astype(mean.dtype)
 
-    mean, second, endless = averaged(moments, site.factor.names, environment)
+    of_combination = lambda natural: averaged(moments, site.factor.names, given(natural))
+    mean, second, endless = averaged_over_combinations(of_combination, natural)
     return mean, jnp.where(endless < _RARE, second - mean**2, jnp.asarray(jnp.inf, second.dtype))
 
 

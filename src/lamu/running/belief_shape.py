@@ -40,6 +40,7 @@ from lamu.data.batch import Batch
 from lamu.families import Gaussian, Point, Product
 from lamu.families.products import factor_of
 from lamu.graphs import Graph
+from lamu.graphs.elimination import has_exact_sum
 from lamu.graphs.expressions.products import multiplies_variables
 from lamu.graphs.joint import Row
 from lamu.natural_rule import ConjugateLoss
@@ -120,7 +121,7 @@ def _knows_values(posterior: Posterior, rows: Arrays) -> bool:
     if not isinstance(graph, Graph) or graph.networks or graph.frozen or graph.local:
         return False
     first = jax.tree.map(lambda leaf: leaf[0], rows.example(1).y)
-    return not Row.of(graph.in_rows, graph.columns, first, 1.0, float).coupled
+    return has_exact_sum({}, Row.of(graph.in_rows, graph.columns, first, 1.0, float))
 
 
 def _measured(
