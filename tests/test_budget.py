@@ -20,19 +20,19 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (104_489, 74_000),
+    "lines": (104_654, 74_000),
     "files": (347, 330),
-    "lines of code": (51_939, 36_000),
+    "lines of code": (52_037, 36_000),
     "lines of code, core": (34_616, 25_000),
-    "lines of code, graphs": (8_330, 6_000),
+    "lines of code, graphs": (8_428, 6_000),
     "lines of code, tables": (8_993, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.476, 0.5),
     "import lines a line of code": (0.166, 0.15),
-    "`Any` a thousand lines of code": (39.8, 40),
+    "`Any` a thousand lines of code": (40.1, 40),
     "`isinstance` a thousand lines of code": (24, 14),
     "abstract bases": (44, 30),
-    "names of classes in two files": (21, 0),
+    "names of classes in two files": (23, 0),
 }
 SLACK = 0.02  # A figure this far below its ceiling takes the ceiling down: otherwise it would rise again unseen.
 
