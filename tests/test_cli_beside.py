@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import jax
@@ -16,7 +17,7 @@ from lamu.cli.predicting import estimates, score_rows
 from lamu.cli.request import Request, learning_rows
 from lamu.data import Encoding, inputs
 from lamu.data.leaks import leaks
-from lamu.data.table import match
+from lamu.data.table import match, read
 from lamu.loop import fit
 from lamu.model import Model
 from lamu.networks import Columns
@@ -391,3 +392,85 @@ def test_of_a_table_of_frequencies_cases_are_held_out(tmp_path) -> None:
             Request(str(tmp_path / "other.csv"), target="y", weight="n").read(), request, 0
         )
         assert sorted([*train, *test]) == list(range(12)) == rows.numbers.tolist()
+
+
+VISITS = pd.DataFrame(X, columns=["dose", "age"]).assign(
+    patient=[f"P{number:02d}" for number in np.repeat(np.arange(16), 5)], ward=np.repeat(np.arange(8), 10), pain=X[:, 0]
+)
+
+
+def test_a_column_of_groups_is_no_input_and_held_out_whole() -> None:
+    VISITS.assign(patient=VISITS["patient"].str[1:]).to_csv("visits.csv", index=False)  # codes such as 07
+    for groups, count, held_out in (("patient", 16, 3), ("ward", 8, 2)):
+        request = Request("visits.csv", target="pain", groups=groups)
+        table, train, test = learning_rows(request.read(), request, 0)
+        assert groups not in table.encoding.columns
+        assert (table.encoding.task, table.encoding.beside) == ("regression", (("groups", groups),))
+        numbers = VISITS[groups]
+        assert not set(numbers.iloc[train]) & set(numbers.iloc[test])
+        assert len(set(numbers.iloc[test])) == held_out
+        said = (
+            f"{groups!r} groups the rows and is no input: {held_out} of {count} groups are held out with all of their"
+        )
+        assert said in " ".join(table.notes)
+        assert not any("categories" in note for note in table.notes if "patient" in note and groups == "patient")
+        assert table.data["groups"].dtype == np.int32
+    again = match(VISITS.drop(columns="ward"), table.encoding)
+    assert "was fitted as groups: the standard errors of the scores are those of independent rows" in " ".join(
+        again.notes
+    )
+    assert match(VISITS, table.encoding).beside["groups"].tolist() == VISITS["ward"].tolist()
+    assert match(VISITS.drop(columns=["ward", "pain"]), table.encoding).beside == {}
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        (
+            [None, *range(79)],
+            "the column 'g' of groups has no value in row 0 (the first is 0); give each row its group",
+        ),
+        (["one"] * 80, "the column 'g' of groups is 'one' in every row; leave it out, or add rows of others"),
+        ("pain", "'pain' is the target and cannot be its groups as well"),
+        ("none", "has no column 'none' with groups"),
+    ],
+)
+def test_groups_that_cannot_be_held_out_are_refused(groups: object, said: str) -> None:
+    frame = VISITS if isinstance(groups, str) else VISITS.assign(g=groups)
+    with pytest.raises(ValueError, match=re.escape(said)):
+        read(frame, target="pain", beside={"groups": groups if isinstance(groups, str) else "g"})
+
+
+def test_the_errors_of_scores_are_over_groups() -> None:
+    rng = np.random.default_rng(0)
+    losses = rng.normal(size=40)
+    rows = {"nll": np.repeat(losses, 3), "rmse": np.repeat(losses**2, 3)}
+    rows["ece"] = np.stack([np.full(120, 0.7), np.repeat(losses > -0.5, 3)], axis=1)
+    single = {name: part[::3] for name, part in rows.items()}
+    of_rows, of_groups = estimates(rows), estimates(rows, None, np.repeat(np.arange(40), 3))
+    for name, alone in estimates(single).items():
+        assert of_groups[name].value == pytest.approx(alone.value)
+        assert of_groups[name].error == pytest.approx(alone.error, rel=1e-6 if name != "ece" else 0.2)
+        assert of_rows[name].error < 0.65 * alone.error
+    weight = np.append(np.ones(117), np.zeros(3))
+    assert estimates(rows, weight, np.repeat(np.arange(40), 3))["nll"].error == pytest.approx(
+        estimates({"nll": single["nll"][:-1]})["nll"].error
+    )
+
+
+@pytest.mark.stress
+def test_groups_reach_the_fit_its_scores_and_a_comparison(lamu) -> None:
+    VISITS.to_csv("visits.csv", index=False)
+    ran = lamu("fit", "visits.csv", "--target", "pain", "--groups", "patient", *FIT)
+    assert ran.code == 0, ran.err
+    assert "3 of 16 groups are held out with all of their rows" in ran.out
+    config = json.loads(Path("run/config.json").read_text())
+    assert (config["groups"], config["beside"]) == ("patient", [["groups", "patient"]])
+    asked = ("--target", "pain", "--groups", "patient", "--algorithms", "linear,constant", "--json")
+    ran = lamu("compare", "visits.csv", *asked)
+    assert ran.code == 0, ran.err
+    about = json.loads(ran.out)
+    assert about["groups"] == "patient"
+    assert any("3 of 16 groups" in note for note in about["notes"])
+    ran = lamu("fit", "visits.csv", "--target", "pain", "--groups", "ward", "--folds", "9", "--out", "x")
+    assert (ran.code, ran.err) == (2, "lamu: folds=9 cannot be made of 6 groups; give a number from 2 to the groups\n")

@@ -382,15 +382,20 @@ def test_two_numbers_that_stand_for_missing_values():
 @pytest.mark.parametrize("file", ["table.csv", "table.parquet"])
 def test_numbers_are_categories_where_the_user_says_so(tmp_path, file):
     shop = [3, 12, 100] * 40
-    path = saved(tmp_path, file, shop=shop, area_id=[1, 2, 3, 4] * 30, size=RNG.normal(size=ROWS))
+    columns = {"shop": shop, "area_id": [1, 2, 3, 4] * 30, "user_id": ["ann", "bob", "eve"] * 40}
+    path = saved(tmp_path, file, **columns, size=RNG.normal(size=ROWS))
     plain, named = table.read(path, "y"), Request(str(path), "y", categories="shop, area_id").read()
-    assert plain.encoding.levels == ((), (), ())
-    assert "'area_id' is taken as numbers; --categories area_id" in " ".join(plain.notes)
+    assert plain.encoding.levels == ((), (), ("ann", "bob", "eve"), ())
+    said = "'area_id' is taken as numbers; --categories area_id takes them as names, and --groups area_id asks for"
+    assert said in " ".join(plain.notes)
+    assert "'user_id' is taken as categories; --groups user_id asks for predictions of new" in " ".join(plain.notes)
     assert "--categories" not in " ".join(table.read_columns(path)[2])  # a model without a target has no such option
     assert "'shop'" not in " ".join((*plain.notes, *named.notes))
     assert named.encoding.levels[:2] == (("100", "12", "3"), ("1", "2", "3", "4"))
     assert named.x[:3, 0].tolist() == [3, 2, 1]
-    again = table.match(saved(tmp_path, "new.csv", shop=[12, 7], area_id=[4, 1], size=[0, 1]), fitted(named))
+    again = table.match(
+        saved(tmp_path, "new.csv", shop=[12, 7], area_id=[4, 1], user_id=["bob", "ann"], size=[0, 1]), fitted(named)
+    )
     assert again.x[:, :2].tolist() == [[2, 4], [0, 1]]
     with pytest.raises(DataError, match="no feature 'shops' to be of categories; did you mean 'shop'"):
         table.read(path, "y", categories=["shops"])

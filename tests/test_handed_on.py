@@ -638,14 +638,18 @@ def test_the_likelihood_is_chosen_by_rows_with_their_own_targets(monkeypatch: An
     monkeypatch.setattr(learning, "_MOST_ROWS", 50)
     number = np.arange(80.0)
     counts = np.random.default_rng(0).poisson(2.0, 80) + 0.0
-    found = learning.choose(Encoding("y", "regression", (), ("a",)), {"x": number[:, None], "y": counts}, seed=21)
+    data = {"x": number[:, None], "y": counts, "weight": number + 1.0, "groups": number % 2}
+    found = learning.choose(Encoding("y", "regression", (), ("a",)), data, seed=21)
     ((x, y, names, options),) = asked
-    assert options == {"seed": 21, "weight": None, "offset": None}
     numbers = x[:, 0].astype(int)
+    np.testing.assert_array_equal(options.pop("weight"), numbers + 1.0)
+    np.testing.assert_array_equal(options.pop("groups"), numbers % 2)
+    assert options == {"folds": 2, "seed": 21}
     assert len(np.unique(numbers)) == 50
     np.testing.assert_array_equal(y, counts[numbers])
     assert found.name == "negative_binomial"
-    assert found.tried == pytest.approx({name: 0.245 + (name == "negative_binomial") for name in names})
+    mean = np.average(np.arange(50) * 0.01, weights=numbers + 1.0)
+    assert found.tried == pytest.approx({name: mean + (name == "negative_binomial") for name in names})
 
 
 def test_stacking_weighs_rows_and_gives_them_their_offset() -> None:

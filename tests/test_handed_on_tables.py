@@ -87,7 +87,7 @@ def _is_prior_of(candidate: Any, network: Any, prior: Any, member: int = 0) -> b
 def trained(monkeypatch: Any) -> Training:
     found = Training()
     monkeypatch.setattr(stacked_fit, "train", found)
-    monkeypatch.setattr(stacked_fit, "folds_of", lambda *of, stratify: found.folds(*of, stratify))
+    monkeypatch.setattr(stacked_fit, "folds_of", lambda *of, stratify, groups: found.folds(*of, stratify))
     return found
 
 
@@ -313,12 +313,12 @@ def test_the_command_line_hands_a_table_all_that_it_knows(monkeypatch: Any) -> N
     monkeypatch.setattr(learning, "fit_table", recorder)
     encoding = Encoding("y", "regression", (), ("a", "b"), levels=((), ("u", "v")))
     way = Candidates(Request("t.csv", folds=4), encoding, "student_t", 4, N)
-    data = {**BATCH, "weight": np.arange(N), "offset": np.ones(N)}
+    data = {**BATCH, "weight": np.arange(N), "offset": np.ones(N), "groups": np.arange(N)}
     learned = way.learn(data, 17, {"progress": False, "resume": True, "checkpoint": "place"})
     (((x, y, likelihood), options),) = recorder.calls
     assert (x is BATCH["x"], y is BATCH["y"]) == (True, True)
     assert likelihood == lamu.likelihoods.StudentT()
-    assert (options.pop("weight") is data["weight"], options.pop("offset") is data["offset"]) == (True, True)
+    assert all(options.pop(name) is data[name] for name in ("weight", "offset", "groups"))
     expected = {"levels": encoding.cardinalities, "folds": 4, "seed": 17}
     assert options == expected | {"progress": False, "resume": True, "checkpoint": "place"}
     assert encoding.cardinalities[1] == 2

@@ -156,7 +156,7 @@ def compare(
     likelihood_for(table.encoding, request.likelihood)  # rejects likelihoods that do not suit the task
     first, *rows = learning_rows(table, request, request.seed)
     parts = [tuple(rows), *(learning_rows(table, request, request.seed + s)[1:] for s in range(1, splits))]
-    table = replace(table, notes=(*table.notes, *leaks(first, *rows)))
+    table = replace(table, notes=(*first.notes, *leaks(first, *rows)))
     chosen_likelihood = _likelihood(request, first, rows[0])
     answers, begun = {}, time.monotonic()
     with tempfile.TemporaryDirectory() as kept:
@@ -179,6 +179,7 @@ def compare(
         "target": table.encoding.target,
         "task": table.encoding.task,
         "rows": {"train": len(parts[0][0]), "test": len(parts[0][1])},
+        "groups": request.groups,
         "splits": splits,
         "seed": request.seed,
         "likelihood": chosen_likelihood.name,
@@ -319,7 +320,7 @@ def _summary(name: str, answer: Document, first: Document) -> Document:
     }
     if "failure" not in first:
         apart = [
-            estimate(nll, np.subtract(split["nll"], other["nll"], dtype=float), weight=_weight(split))
+            estimate(nll, np.subtract(split["nll"], other["nll"], dtype=float), _weight(split), split.get("groups"))
             for split, other in zip(splits, first["splits"], strict=True)
         ]
         difference = apart[0] if len(apart) == 1 else _mean_with_error([each.value for each in apart])
@@ -393,7 +394,7 @@ def _show(about: Document, tables: tuple[Cells, Cells], legend: list[str]) -> No
 
 def _legend(about: Document, first: str, splits: int, answers: Document) -> list[str]:
     budget = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in about["budget"].items())
-    over = "test rows; the difference is taken row by row"
+    over = f"{about['groups'] or 'test rows'}; the difference is taken row by row"
     if splits > 1:
         over = "splits, whose training rows overlap; the difference is taken split by split"
     budget = budget or "their own"

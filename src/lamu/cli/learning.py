@@ -31,7 +31,7 @@ from lamu.supports import Counts
 from lamu.tabular import fit_table
 from lamu.tabular.stacked_fit import describe_fits
 from lamu.tabular.truncated import Truncated
-from lamu.typing import Inputs, Options, Targets
+from lamu.typing import Inputs, Options, Rows, Targets
 from lamu.validation_choice import fit_prior_scale, fit_temperature, most_fits
 
 __all__ = [
@@ -79,9 +79,9 @@ def default_settings() -> Options:
     return {"learning_rate": Annealed(0.01)}
 
 
-def default_folds(rows: int, algorithm: str | None) -> int:
+def default_folds(rows: int, algorithm: str | None, groups: Rows | None = None) -> int:
     """Returns the number of folds of the ensemble; zero, hence one run, for a named algorithm."""
-    return 0 if algorithm is not None else folds_for(rows)
+    return 0 if algorithm is not None else folds_for(rows, groups)
 
 
 def budget(algorithm: Algorithm, rows: int, folds: int = 0) -> Options:
@@ -275,13 +275,14 @@ def choose(encoding: Encoding, data: Mapping[str, Any], seed: int) -> Likelihood
         return LikelihoodChoice(None, "", {})
     order = np.random.default_rng(seed).permutation(len(y))[:_MOST_ROWS]
     inputs = _columns(np.asarray(x, float)[order], encoding)
-    counts, offset = (np.asarray(data[name])[order] if name in data else None for name in ("weight", "offset"))
-    densities = compare_likelihoods(inputs, np.asarray(y)[order], names, seed=seed, weight=counts, offset=offset)
-    means = {name: float(np.average(values, weights=counts)) for name, values in densities.items()}
+    beside = {name: np.asarray(data[name])[order] for name in ("weight", "offset", "groups") if name in data}
+    folds = min(3, folds_for(len(order), beside.get("groups")))
+    densities = compare_likelihoods(inputs, np.asarray(y)[order], names, folds=folds, seed=seed, **beside)
+    means = {name: float(np.average(values, weights=beside.get("weight"))) for name, values in densities.items()}
     default = names[0]
     # Of two equal ones the simpler, which comes first.
     best = search.choose({name: -mean for name, mean in means.items()}.__getitem__, search.all_of, means).best
-    gain = estimate(nll, densities[best] - densities[default], counts)
+    gain = estimate(nll, densities[best] - densities[default], beside.get("weight"), beside.get("groups"))
     name = best if gain.value >= gain.error else default
     others = ", ".join(f"{other} {-mean:.3f}" for other, mean in means.items() if other != name)
     why = (
@@ -397,6 +398,7 @@ class Candidates:
             likelihood_for(self.encoding, self.likelihood),
             weight=data.get("weight"),
             offset=data.get("offset"),
+            groups=data.get("groups"),
             levels=self.encoding.cardinalities,
             folds=self.request.folds,
             seed=seed,
@@ -468,7 +470,7 @@ def learner_for(runs: Runs, encoding: Encoding, likelihood: str | None, default:
     request = runs.request
     said = (request.epochs, request.batch_size, request.temperature, request.prior_scale)
     if default and all(option is None for option in said) and request.folds != 0 and not encoding.of_target:
-        return Candidates(request, encoding, likelihood, request.folds or folds_for(runs.rows), runs.rows)
+        return Candidates(request, encoding, likelihood, request.folds or runs.folds, runs.rows)
     return runs
 
 

@@ -117,16 +117,20 @@ def _target_columns(y: Targets) -> dict[str, Rows]:
     return {name: part for name, part in y.items() if name != "value"} if isinstance(y, Mapping) else {}
 
 
-def estimates(rows: Mapping[str, np.ndarray], weight: np.ndarray | None = None) -> dict[str, Estimate]:
-    """Returns the scores with their standard errors, by the weight of each row."""
+def estimates(
+    rows: Mapping[str, np.ndarray], weight: np.ndarray | None = None, groups: Rows | None = None
+) -> dict[str, Estimate]:
+    """Returns the scores with their standard errors, by the weight of each row, and over groups where there are any."""
     # `rmse`, `nll` and `coverage` of the 90 % interval for regression; `accuracy`, `nll` and `ece` otherwise, which
-    scores = {name: estimate(_ALL[name][0], values, weight, **_ALL[name][1]) for name, values in rows.items()}
+    scores = {name: estimate(_ALL[name][0], values, weight, groups, **_ALL[name][1]) for name, values in rows.items()}
     if "ece" in scores and len(rows["ece"]) < FEWEST_ROWS:
         scores["ece"] = Estimate(math.nan, math.nan)
     return scores
 
 
-def score_explanations(rows: Mapping[str, np.ndarray], weight: np.ndarray | None = None) -> dict[str, str]:
+def score_explanations(
+    rows: Mapping[str, np.ndarray], weight: np.ndarray | None = None, groups: Rows | None = None
+) -> dict[str, str]:
     """Returns how to read each score; the calibration error together with its value under correct probabilities."""
     readings = {name: MEANING[name] for name in rows}
     if "ece" in rows:
@@ -135,7 +139,7 @@ def score_explanations(rows: Mapping[str, np.ndarray], weight: np.ndarray | None
             readings["ece"] = f"calibration error; {count} rows are too few to judge it"
         else:
             right = calibrated_gap(rows["ece"][:, 0], weight=weight)
-            observed = estimates({"ece": rows["ece"]}, weight)["ece"]
+            observed = estimates({"ece": rows["ece"]}, weight, groups)["ece"]
             readings["ece"] = f"{MEANING['ece']}; {verdict(observed, right, count)}"
     return readings
 
@@ -182,8 +186,8 @@ def predict(
             bar.update(int(predictions["row"][-1]) + 1)
     first = {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
     row_scores = {name: np.concatenate([part[name] for part in scored]) for name in scored[0]}
-    weight = table.beside.get("weight")
-    scores = estimates(row_scores, weight)
+    weight, groups = (table.beside.get(name) for name in ("weight", "groups"))
+    scores = estimates(row_scores, weight, groups)
     if as_json:
         show_document(
             {

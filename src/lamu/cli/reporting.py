@@ -23,7 +23,7 @@ from lamu.predictives import MixturePredictive, Predictive
 from lamu.report import FittedRun, comparison_report, fit_report
 from lamu.scores.calibration import estimate
 from lamu.tabular.peers import peer, quiet
-from lamu.typing import Data, Document, Inputs, Options, Targets
+from lamu.typing import Data, Document, Inputs, Options, Rows, Targets
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,6 +43,7 @@ def baselines(
     counts: bool,
     weight: np.ndarray | None = None,
     exposure: tuple[np.ndarray, np.ndarray] | None = None,
+    groups: Rows | None = None,
 ) -> Iterator[Future[dict[str, MixturePredictive]]]:
     """Fits the baselines in a thread during the work of a `with` block, on processors that this work leaves idle."""
     x, y, x_test = np.asarray(x), np.asarray(y), np.asarray(x_test)
@@ -55,7 +56,7 @@ def baselines(
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         with jax.enable_x64(wide):
             return {
-                baseline: peer(name, kind, x, y, x_test, encoding.cardinalities, labels, weight, exposure)
+                baseline: peer(name, kind, x, y, x_test, encoding.cardinalities, labels, weight, exposure, groups)
                 for name, baseline in _BASELINES.items()
             }
 
@@ -84,6 +85,7 @@ def report_of_fit(
     """Returns the report of a fit as HTML."""
     train, test = (np.asarray(rows) for rows in split)
     x, y, weight = np.asarray(data.x), np.asarray(data.y), np.asarray(data.weight, float)[test]
+    groups = None if data.groups is None else np.asarray(data.groups)[test]
     own = score_rows(pred, y[test], encoding)
     others = {name: score_rows(baseline, y[test], encoding) for name, baseline in baselines.items()}
     # Two with the same name would share a row of the table.
@@ -101,11 +103,13 @@ def report_of_fit(
             y_test=y[test],
             histories=learned.histories,
             scores={
-                name: estimates(own, weight),
-                **{other: estimates(rows, weight) for other, rows in others.items()},
+                name: estimates(own, weight, groups),
+                **{other: estimates(rows, weight, groups) for other, rows in others.items()},
             },
             differences={
-                other: estimate(scores.nll, np.asarray(rows["nll"], float) - np.asarray(own["nll"], float), weight)
+                other: estimate(
+                    scores.nll, np.asarray(rows["nll"], float) - np.asarray(own["nll"], float), weight, groups
+                )
                 for other, rows in others.items()
             },
             meaning=MEANING,

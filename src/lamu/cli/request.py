@@ -104,6 +104,10 @@ class Request:
         str | None,
         _option("COLUMN", "Exposure of each row of a count, such as hours; the mean is a rate times it."),
     ] = None
+    groups: Annotated[
+        str | None,
+        _option("COLUMN", "Group of each row, such as a patient: held out whole, and no input."),
+    ] = None
     categories: Annotated[
         str | None,
         _option("COLUMNS", "Columns of categories that look like numbers, for instance shop,patient."),
@@ -166,7 +170,7 @@ class Request:
         """Returns the table."""
         from lamu.data.table import read
 
-        names = ("trials", "censored", "weight", "exposure")
+        names = ("trials", "censored", "weight", "exposure", "groups")
         columns = {name: getattr(self, name) for name in names}
         beside = {name: column for name, column in columns.items() if column is not None}
         categories = () if self.categories is None else [name.strip() for name in self.categories.split(",")]
@@ -265,9 +269,11 @@ def learning_rows(table: Table, request: Request, seed: int) -> tuple[Table, np.
     classes = table.encoding.task != "regression"
     # By their own names, which messages about classes quote; sorted, as their numbers are.
     targets = table.encoding.decode(table.y) if classes else table.y
-    if not table.counts_cases:
-        train, test = split(targets, request.test_size, seed, stratify=classes)
-        return table.refit(train), train, test
+    groups = table.beside.get("groups")
+    if groups is not None or not table.counts_cases:
+        train, test = split(targets, request.test_size, seed, stratify=classes, groups=groups)
+        note = () if groups is None else (_groups_told(dict(table.encoding.beside)["groups"], groups, test),)
+        return replace(table, said=(*table.said, *note)).refit(train), train, test
     # Of a table of frequencies cases are held out: without all cases of one target, a cell looks like the others.
     weight = table.beside["weight"]
     times = repeats(weight, np.ones(len(weight)))
@@ -277,6 +283,15 @@ def learning_rows(table: Table, request: Request, seed: int) -> tuple[Table, np.
     name = dict(table.encoding.beside)["weight"]
     note = f"{name!r} counts the cases of cells, of which {request.test_size:.3g} are held out, from each row some"
     return replace(parts, said=(*table.said, note)).refit(train), train, test
+
+
+def _groups_told(column: str, groups: np.ndarray, test: np.ndarray) -> str:
+    """Returns a sentence on the groups of a table."""
+    count, held_out = len(set(groups.tolist())), len(set(groups[test].tolist()))
+    return (
+        f"{column!r} groups the rows and is no input: {held_out:,} of {count:,} groups are held out with all of their "
+        "rows, folds are of whole groups too, and standard errors are over groups"
+    )
 
 
 def read_options(context: Any, path: Path | None) -> Path | None:

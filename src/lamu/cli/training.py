@@ -85,7 +85,7 @@ def train(
     learned_from = {name: jax.tree.map(np.asarray, getattr(training, name)) for name in on_host}
     x, y, weight = learned_from["x"], learned_from["y"], learned_from.get("weight")
     counts_of_test = np.asarray(test.weight, float)
-    folds = default_folds(len(x), algorithm) if request.folds is None else request.folds
+    folds = default_folds(len(x), algorithm, training.groups) if request.folds is None else request.folds
     if folds and learner.traits.length is not None:
         raise ValueError(f"--folds {folds} makes no sense for the sampler {recipe.name}; leave it out")
     if request.likelihood is not None or not encoding.of_target:
@@ -113,7 +113,9 @@ def train(
             counts = encoding.task == "regression" and model.likelihood.support.discrete
             seen = table.beside.get("exposure")
             exposure = None if seen is None else (seen[train_rows], seen[test_rows])
-            baseline_scores = beside_the_fit.enter_context(baselines(*plain, encoding, counts, weight, exposure))
+            baseline_scores = beside_the_fit.enter_context(
+                baselines(*plain, encoding, counts, weight, exposure, training.groups)
+            )
         if not as_json:
             if chosen_likelihood.why:
                 show_line(chosen_likelihood.why)
@@ -139,7 +141,7 @@ def train(
         pred = predicted(posterior, table, test_rows, **request.prediction())
         convergence = posterior.convergence
         row_scores = score_rows(pred, y_test, encoding)
-        scores = estimates(row_scores, counts_of_test)
+        scores = estimates(row_scores, counts_of_test, test.groups)
         noise = float(pred.monte_carlo_error(y_test))
         bound = _elbo(posterior, learned_from)
         watch.lap("seconds_scoring")
@@ -173,7 +175,9 @@ def train(
                 show_line(f"temperature {learned.temperature:g}, {chosen_by}")
             if convergence is not None:
                 show_line("converged" if convergence.converged else f"not converged: {convergence.complaint}")
-            show_scores(f"{len(test_rows)} test rows", scores, score_explanations(row_scores, counts_of_test))
+            show_scores(
+                f"{len(test_rows)} test rows", scores, score_explanations(row_scores, counts_of_test, test.groups)
+            )
             if bound is not None:
                 show_line(f"elbo {metrics['elbo']:,.1f} ± {bound.error:.1g} nats, of the {len(x):,} rows learned from")
             if noise > 0.0:

@@ -51,14 +51,16 @@ def peer_contest(request: Request, name: str, splits: int) -> Document:
         table, train, test = learning_rows(full_table, request, seed)
         table = table.with_medians()
         encoding, x, y = table.encoding, np.asarray(table.x), np.asarray(table.y)
-        weight, seen = (table.beside.get(name) for name in ("weight", "exposure"))
-        of_rows = None if weight is None else weight[train]
+        seen, beside = table.beside.get("exposure"), table.beside_of(train)
+        of_rows, groups = beside.get("weight"), beside.get("groups")
         counts = encoding.task == "regression" and candidates(encoding, x[train], y[train], of_rows)[0] == "counts"
         exposure = None if seen is None else (seen[train], seen[test])
         kind, labels = "counts" if counts else encoding.task, len(encoding.labels)
         start = time.perf_counter()
         with quiet():
-            pred = peer(name, kind, x[train], y[train], x[test], encoding.cardinalities, labels, of_rows, exposure)
+            pred = peer(
+                name, kind, x[train], y[train], x[test], encoding.cardinalities, labels, of_rows, exposure, groups
+            )
         seconds = time.perf_counter() - start
         about = {"steps": 0, "seconds": seconds, "prior_scales_tried": {}, "temperature": 1.0, "evidence": None}
         answers.append(_scored(pred, table, test, y[test]) | about)
@@ -89,7 +91,7 @@ def fit_and_score(
         x, y, weight = learned_from["x"], learned_from["y"], learned_from.get("weight")
         likelihood = request.likelihood_for(table.encoding, learned_from, seed).name
         model, _ = model_for(table.encoding, x, y, likelihood, algorithm, request.prior_scale, weight)
-        folds = default_folds(len(x), None) if algorithm == DEFAULT else 0
+        folds = default_folds(len(x), None, learned_from.get("groups")) if algorithm == DEFAULT else 0
         loop = request.loop(learner, len(x), folds) if folds else equal_budget(request, learner, len(x))
         start = time.perf_counter()
         if keep is not None and isinstance(model.prior, LearnedNormal):
@@ -116,13 +118,14 @@ def fit_and_score(
 
 def _scored(pred: Predictive, table: Table, test: np.ndarray, y: Targets) -> Document:
     """Returns the scores of a prediction, with the nll and the weight of every row."""
-    rows, weight = score_rows(pred, y, table.encoding), table.beside_of(test).get("weight")
-    scores = estimates(rows, weight)
+    rows, beside = score_rows(pred, y, table.encoding), table.beside_of(test)
+    scores = estimates(rows, beside.get("weight"), beside.get("groups"))
     return {
         "scores": {name: estimate.value for name, estimate in scores.items()},
         "standard_errors": {name: estimate.error for name, estimate in scores.items()},
         "nll": rows["nll"],
-        "weight": weight,
+        "weight": beside.get("weight"),
+        "groups": beside.get("groups"),
     }
 
 

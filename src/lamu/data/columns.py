@@ -214,10 +214,14 @@ _NAMED = re.compile(r"(?i:unnamed: \d+|index|row_?(names?|number|id)?|.*[ _.-]id
 
 
 def repeated_identifiers(source: Source, columns: Sequence[str]) -> list[str]:
-    """Returns a sentence for each column of numbers that is called an identifier and names groups of rows."""
-    whole = [name for name in columns if _NAMED.fullmatch(name) and source[name].dtype.kind in "iu"]
-    groups = [name for name in whole if 2 < source[name].nunique() <= len(source[name]) / 2]
-    return [f"the column {name!r} is taken as numbers; --categories {name} takes them as names" for name in groups]
+    """Returns a sentence for each column that is called an identifier and names groups of rows."""
+    whole = {name: source[name].dtype.kind in "iu" for name in columns if _NAMED.fullmatch(name)}
+    notes = {True: "numbers; --categories {0} takes them as names, and", False: "categories;"}
+    return [
+        f"the column {name!r} is taken as {notes[number].format(name)} --groups {name} asks for predictions of new ones"
+        for name, number in whole.items()
+        if 2 < source[name].nunique() <= len(source[name]) / 2 and (number or kind(source[name]) == "text")
+    ]
 
 
 def identifiers(source: Source, columns: Sequence[str]) -> dict[str, str]:

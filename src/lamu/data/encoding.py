@@ -44,7 +44,7 @@ class Encoding:
         indicators: the features whose missing values have a column of their own.
         units: name, origin and unit of each column, including the target, that float32 cannot hold as it is: x and y
             then have (value − origin) / unit. Empty for all others.
-        beside: the auxiliary columns, "trials", "censored", "weight" or "exposure", each with its column.
+        beside: the auxiliary columns, "trials", "censored", "weight", "exposure" or "groups", each with its column.
         joint: the distribution from which missing values are drawn; None without imputation.
         dates: the columns of dates, and how each becomes the numbers that `columns` names.
         readings: the notation of columns of numbers: unit, decimal sign, marks of missing values.

@@ -47,7 +47,8 @@ def leaks(table: Table, train: np.ndarray, test: np.ndarray) -> tuple[str, ...]:
             f"the {plural('feature', ordered)} {listed(ordered)} {verb} in the order of {target} without exception, as "
             f"a copy of it in another unit would; {_leave(ordered)}"
         )
-    marks = row_hashes([*table.x.T, np.asarray(table.y, float), *table.beside.values()])
+    beside = [column for name, column in table.beside.items() if name != "groups"]
+    marks = row_hashes([*table.x.T, np.asarray(table.y, float), *beside])
     # A row in both parts, each with some of its cases, is no repetition.
     parted = np.isin(table.numbers[test], table.numbers[train])
     repeated = int((np.isin(marks[test], marks[train]) & ~parted).sum())

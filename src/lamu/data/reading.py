@@ -53,7 +53,7 @@ def read_cells(
             if parsed is not None:
                 values, reading, notes = parsed
                 cells.notes += notes
-            if column.coded:
+            if column.coded and name not in counts:
                 cells.notes.append(
                     f"the column {name!r} has codes with leading zeros such as {quoted(_padded(column))}, taken as "
                     "categories"

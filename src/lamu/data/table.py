@@ -81,10 +81,9 @@ class Table:
 
     @property
     def data(self) -> dict[str, Data]:
-        """The rows as `lamu.fit` takes them: x and y, and optionally weight and offset."""
+        """The rows as `lamu.fit` takes them: x and y, and optionally weight, groups and offset."""
         rows: dict[str, Data] = {"x": self.x, "y": self.targets}
-        if "weight" in self.beside:
-            rows["weight"] = self.beside["weight"]
+        rows |= {name: self.beside[name] for name in ("weight", "groups") if name in self.beside}
         if "exposure" in self.beside:
             rows["offset"] = np.log(self.beside["exposure"])
         return rows
@@ -269,8 +268,9 @@ def read(
             lack get a further column that marks them, and missing words are a level of their own. A missing
             target is never filled.
         beside: the auxiliary columns of the target, by name: "trials" of a count of successes, "censored",
-            1 if the target is above the value, "exposure" of a count, or "weight", the weight of each row, of which
-            rows of 0 are left out. They are not features, and all but weights make the task a regression.
+            1 if the target is above the value, "exposure" of a count, "weight", the weight of each row, of which
+            rows of 0 are left out, or "groups", numbers or words, of which splits keep all rows together. They are not
+            features, and all but weights and groups make the task a regression.
         separator: the field separator of a CSV file; inferred from its first line where None.
         dates: whether columns of dates become numbers: the days since the first training row, and sine and cosine of
             the phases of the year, of the week and, if there are times, of the day.
@@ -306,7 +306,7 @@ def read(
         raise DataError(f"{source.name} has no column {target!r} to be the target; {nearest(target, source.names)}")
     _require_rows(source)
     beside = beside or {}
-    if numeric := [name for name in beside if name != "weight"]:
+    if numeric := [name for name in beside if name not in ("weight", "groups")]:
         if task not in (None, "regression"):
             raise DataError(f"a target with {numeric[0]} is a number, and the task is {task}; leave --task out")
         task = "regression"
@@ -316,7 +316,10 @@ def read(
     for name in categories:
         if name not in columns:
             raise DataError(f"{source.name} has no feature {name!r} to be of categories; {nearest(name, columns)}")
-    as_words = (target,) if task in ("binary", "classes") else ()
+    as_words = (
+        *((target,) if task in ("binary", "classes") else ()),
+        *(beside[name] for name in beside if name == "groups"),
+    )
     source, features, read_as_is, left_out = _training_parts(
         source, (target, *beside.values()), missing, as_words, dates, tuple(categories)
     )
@@ -509,6 +512,7 @@ _PREDICTED_WITH = ("trials", "exposure")  # the others are for scores
 _WITHOUT = {
     "exposure": "the predictions are rates, counts at an exposure of 1, and are not scored",
     "weight": "each row counts once in the scores",
+    "groups": "the standard errors of the scores are those of independent rows",
 }
 
 
@@ -574,7 +578,7 @@ def _table(
 def _read_again(source: Source, encoding: Encoding) -> Source:
     """Returns a table to predict with its cells read like those of training."""
     levels_by_name: dict[str, tuple[str, ...]] = dict(zip(encoding.columns, encoding.levels, strict=True))
-    levels_by_name |= dict.fromkeys((column for _, column in encoding.beside), ())
+    levels_by_name |= {column: () for name, column in encoding.beside if name != "groups"}
     if not any(isinstance(label, bool) for label in encoding.labels):
         levels_by_name[encoding.target] = tuple(label for label in encoding.labels if isinstance(label, str))
     levels_by_name = {name: levels for name, levels in levels_by_name.items() if name in source.frame}

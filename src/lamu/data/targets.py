@@ -10,6 +10,7 @@ from lamu.data.columns import ADVICE, kind, numbers, refuse_word, words
 from lamu.data.encoding import TASKS, Encoding, Label
 from lamu.data.inputs import refuse_dates
 from lamu.data.sources import Source
+from lamu.data.splits import group_codes
 from lamu.data.wording import DataError, at, nearest, plural, quoted
 
 if TYPE_CHECKING:
@@ -19,11 +20,14 @@ __all__ = ["decide", "read_beside", "targets"]
 
 
 def read_beside(source: Source, target: str, name: str, column: str, y: np.ndarray | None) -> np.ndarray:
-    """Returns the trials, indicators, weights or exposures of the rows, float64, checked against the target."""
+    """Returns the trials, indicators, weights or exposures of the rows, float64, or int32 of their groups, checked."""
     if column == target:
         raise DataError(f"{column!r} is the target and cannot be its {name} as well; name another column")
     if column not in source.frame:
         raise DataError(f"{source.name} has no column {column!r} with {name}; {nearest(column, source.names)}")
+    if name == "groups":
+        _refuse_ungrouped(column, source[column])
+        return group_codes(source[column], len(source.frame))
     if kind(source[column]) != "numbers":
         raise DataError(f"the column {column!r} of {name} holds no numbers; {_RULES[name]}")
     values = numbers(source[column])
@@ -49,6 +53,17 @@ def read_beside(source: Source, target: str, name: str, column: str, y: np.ndarr
                 f"{target!r} is {y[row]:g} of {values[row]:g} trials ({column!r}) {at(row)}; give as many trials"
             )
     return values
+
+
+def _refuse_ungrouped(column: str, values: pd.Series) -> None:
+    """Raises a DataError for rows without a group, or rows of one group alone."""
+    missing = np.asarray(values.isna())
+    if missing.any():
+        rule = "give each row its group, for instance a new one where it stands alone"
+        raise DataError(f"the column {column!r} of groups has no value {at(int(np.argmax(missing)))}; {rule}")
+    if values.nunique() < 2:
+        one = quoted(str(values.iloc[0]))
+        raise DataError(f"the column {column!r} of groups is {one} in every row; leave it out, or add rows of others")
 
 
 _RULES = {

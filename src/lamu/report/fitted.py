@@ -199,6 +199,7 @@ def _fitted(run: FittedRun) -> list[Markup]:
         "Target": f"{config['target']}: {kinds[encoding.task]}",
         "Exposure": encoding.exposure or "",
         "Weight of a row": dict(encoding.beside).get("weight", ""),
+        "Groups": dict(encoding.beside).get("groups", ""),
         "Features": f"{len(encoding.columns) - words} of numbers, {words} of words",
         "Algorithm": f"{'stacked candidates' if candidates else config['algorithm']}{ensemble}",
         "Candidates": "; ".join(candidates),

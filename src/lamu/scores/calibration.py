@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from lamu.base.arguments import whole_number
+from lamu.data.splits import group_codes
 from lamu.data.wording import nearest
 from lamu.scores.proper_scores import (
     accuracy,
@@ -515,17 +516,10 @@ def _statistic(
     score: Callable[..., float], rows: np.ndarray, weight: Any = None, groups: Any = None, **options: object
 ) -> tuple[float, np.ndarray]:
     form, counts = _form(score), row_counts(weight, len(rows))
-    unit = np.arange(len(rows)) if groups is None else _numbers_of(groups, len(rows))
+    codes = np.arange(len(rows)) if groups is None else group_codes(groups, len(rows))
+    unit = np.unique(codes, return_inverse=True)[1]
     of_all = {name: each for name, each in options.items() if name not in form.of_rows}
     return form.statistic(rows, counts, unit, **of_all)
-
-
-def _numbers_of(groups: Any, rows: int) -> np.ndarray:
-    """Returns the number of each row's group."""
-    named = np.asarray(groups)
-    if named.shape != (rows,):
-        raise ValueError(f"groups have the shape {named.shape}, and there are {rows} rows; give the group of each row")
-    return np.unique(named, return_inverse=True)[1]
 
 
 def _norm(deviations: np.ndarray) -> float:

@@ -10,9 +10,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from lamu.data.splits import folds_of, num_groups
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, NegativeBinomial
 from lamu.predictives import MixturePredictive
-from lamu.typing import Inputs, Targets
+from lamu.typing import Inputs, Rows, Targets
 
 __all__ = ["PEERS", "peer", "quiet"]
 
@@ -45,6 +46,7 @@ def peer(
     classes: int = 0,
     weight: np.ndarray | None = None,
     exposure: tuple[np.ndarray, np.ndarray] | None = None,
+    groups: Rows | None = None,
 ) -> MixturePredictive:
     """Returns the predictive distribution of one of scikit-learn's models."""
     # For numbers it is a Gaussian around the prediction with the standard deviation of held-out residuals over five
@@ -62,7 +64,7 @@ def peer(
     with threadpool_limits(1, "openmp"):
         if kind in ("binary", "classes"):
             return _probabilities(name, _fitted(model, x, y, counts), max(classes, 2), x_new)
-        judged, predicted = _held_out(model, x, y / seen, counts * seen)
+        judged, predicted = _held_out(model, x, y / seen, counts * seen, groups)
         mean = _fitted(model, x, y / seen, counts * seen).predict(x_new)
     targets, weighed = y[judged], counts[judged]
     if kind == "regression":
@@ -101,7 +103,9 @@ def _concentration(y: np.ndarray, mean: np.ndarray, weight: np.ndarray) -> float
     return float(max(_CONCENTRATIONS, key=lambda each: weight @ nbinom.logpmf(y, each, each / (each + mean))))
 
 
-def _held_out(model: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _held_out(
+    model: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray, groups: Rows | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns rows with their held-out predictions: over five folds, or over one for many rows."""
     from sklearn.model_selection import KFold, train_test_split
 
@@ -110,6 +114,9 @@ def _held_out(model: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> t
     if len(y) >= _MANY_ROWS:
         size = min(len(y) // _FOLDS, _MOST_HELD)
         parts = [train_test_split(rows, test_size=size, random_state=0)]
+    if groups is not None:
+        of_groups = folds_of(y, min(_FOLDS, num_groups(groups)), seed=0, stratify=False, groups=groups)
+        parts = [(np.setdiff1d(rows, held), held) for held in of_groups[: 1 if len(y) >= _MANY_ROWS else None]]
     by_fold = [(held, _fitted(model, x[seen], y[seen], weight[seen]).predict(x[held])) for seen, held in parts]
     judged, predictions = (np.concatenate(part) for part in zip(*by_fold, strict=True))
     return judged, predictions
