@@ -355,7 +355,7 @@ def test_groups_of_one_row_are_independent_rows_and_one_group_has_no_error() -> 
     once = scores.difference(scores.nll, normal(np.zeros(10), 1.0), normal(np.ones(10), 2.0), y[:10])
     thrice = scores.difference(scores.nll, pred, other, copied, groups=named)
     assert close(thrice, once.value, once.error)
-    with pytest.raises(ValueError, match=r"groups have the shape \(3,\), and there are 30 rows"):
+    with pytest.raises(ValueError, match=r"groups has the shape \(3,\); pass one group a row, the shape \(30,\)"):
         scores.with_error(scores.nll, pred, y, groups=[1, 2, 3])
 
 
