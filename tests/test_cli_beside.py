@@ -399,10 +399,11 @@ VISITS = pd.DataFrame(X, columns=["dose", "age"]).assign(
 )
 
 
-def test_a_column_of_groups_is_no_input_and_held_out_whole() -> None:
-    VISITS.assign(patient=VISITS["patient"].str[1:]).to_csv("visits.csv", index=False)  # codes such as 07
+def test_a_column_of_groups_is_no_input_and_held_out_whole(tmp_path) -> None:
+    file = str(tmp_path / "visits.csv")
+    VISITS.assign(patient=VISITS["patient"].str[1:]).to_csv(file, index=False)  # codes such as 07
     for groups, count, held_out in (("patient", 16, 3), ("ward", 8, 2)):
-        request = Request("visits.csv", target="pain", groups=groups)
+        request = Request(file, target="pain", groups=groups)
         table, train, test = learning_rows(request.read(), request, 0)
         assert groups not in table.encoding.columns
         assert (table.encoding.task, table.encoding.beside) == ("regression", (("groups", groups),))
