@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from lamu.data.copies import cases
 from lamu.data.splits import group_codes
 from lamu.folds import folds_for, folds_of
 from lamu.running.history import mean_and_margin, split_validation, validation_pairs
+from lamu.sklearn import BayesianClassifier, estimator
 
 rng = np.random.default_rng(0)
 PATIENTS = np.repeat(np.arange(20), rng.integers(1, 7, 20))
@@ -127,6 +129,31 @@ def test_equal_rows_of_two_groups_are_two_rows() -> None:
     kept = cases(Arrays.of({**rows, "groups": ["a", "a", "a", "b"]}))
     assert kept.weight.tolist() == [3.0, 1.0]
     assert len(set(kept.groups.tolist())) == 2
+
+
+def test_estimators_hand_groups_to_their_folds(monkeypatch: Any) -> None:
+    asked: list[Any] = []
+
+    def answer(x: Any, y: Any, *_: Any, **options: Any) -> Any:
+        asked.append((np.asarray(x), y, options["weight"], options["groups"]))
+        return SimpleNamespace(posterior=posterior)
+
+    posterior = lamu.fit(COIN, (X, SICK), lamu.algorithms.adam(0.1), epochs=1).posterior
+    monkeypatch.setattr(estimator, "fit_table", answer)
+    x, y = np.concatenate([X, X[:1], X[:1]]), np.concatenate([SICK, SICK[:1], SICK[:1]])
+    patients = [f"patient {number}" for number in [*PATIENTS, PATIENTS[0], PATIENTS[-1]]]
+    BayesianClassifier().fit(x, y, groups=patients)
+    ((rows, _, weight, groups),) = asked
+    assert len(rows) == N + 1  # a copy of another patient is a row of its own
+    assert sorted(weight.tolist())[-2:] == [1.0, 2.0]
+    codes = dict(zip(map(tuple, x[:N].tolist()), group_codes(patients, N + 2), strict=False))
+    first = tuple(X[0].tolist())
+    assert all(codes[row] == code for row, code in zip(map(tuple, rows.tolist()), groups, strict=True) if row != first)
+    assert {code for row, code in zip(map(tuple, rows.tolist()), groups, strict=True) if row == first} == {
+        *group_codes([patients[0], patients[-1]], 2).tolist()
+    }
+    with pytest.raises(ValueError, match="pass one group a row"):
+        BayesianClassifier().fit(x, y, groups=patients[1:])
 
 
 def recognisable(seed: int, patients: int = 20, times: int = 8) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -185,14 +185,15 @@ def test_every_option_of_an_estimator_reaches_the_fit_with_all_weights(
         monkeypatch.setattr(estimators, name, recorder)
     regression = kind is BayesianRegressor
     target = Y if regression else (np.median(Y) < Y).astype(int)
-    found = kind(random_state=3, **option).fit(X, target, WEIGHT)
+    of_rows = np.arange(40, dtype=np.int32) // 2
+    found = kind(random_state=3, **option).fit(X, target, WEIGHT, groups=of_rows)
     algorithm = option.get("algorithm", lamu.algorithms.laplace() if "network" in option else None)  # of a linear one
     used, others = (folded, single) if algorithm is None else (single, folded)
     assert others.given is tabular.given is None
     model, data, *rest = used.given
-    x, y, weight, _ = distinct(X, target, WEIGHT)
-    assert set(data) == {"x", "y", "weight"}
-    for name, expected in (("x", x), ("y", y), ("weight", weight)):
+    x, y, weight, _, groups = distinct(X, target, WEIGHT, of_rows)
+    assert set(data) == {"x", "y", "weight", "groups"}
+    for name, expected in (("x", x), ("y", y), ("weight", weight), ("groups", groups)):
         np.testing.assert_array_equal(data[name], expected)
     assert rest == ([] if algorithm is None else [algorithm])
     seed = int(np.random.RandomState(3).randint(2**31 - 1))
@@ -220,7 +221,7 @@ def test_without_an_option_a_table_is_fitted_with_all_weights(monkeypatch: Any) 
     monkeypatch.setattr(estimators, "fit_table", recorder)
     BayesianRegressor("student_t", random_state=5).fit(X, Y, WEIGHT)
     x, y, likelihood = recorder.given
-    rows, targets, weight, _ = distinct(X, Y, WEIGHT)
+    rows, targets, weight, *_ = distinct(X, Y, WEIGHT)
     for given, expected in ((x, rows), (y, targets), (recorder.options["weight"], weight)):
         np.testing.assert_array_equal(given, expected)
     cells, cases = np.tile(X[:20], (2, 1)), np.repeat([0.0, 1.0], 20)

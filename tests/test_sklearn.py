@@ -83,7 +83,7 @@ def test_the_default_passes_every_check_of_scikit_learn(kind):
 @pytest.mark.stress
 def test_the_default_is_the_mixture_of_a_table_and_any_choice_is_not():
     x, y = table(40)
-    x, y, weight, _ = distinct(x, y, np.where(x[:, 0] > 0, 2.0, 1.0))
+    x, y, weight, *_ = distinct(x, y, np.where(x[:, 0] > 0, 2.0, 1.0))
     regressor = BayesianRegressor(random_state=0).fit(x, y, weight)
     seed = int(np.random.RandomState(0).randint(2**31 - 1))
     with jax.enable_x64(True):
@@ -99,7 +99,7 @@ def test_rows_that_repeat_are_one_row_with_the_sum_of_their_weights():
         np.array([2.0, 3.0, 2.0, 4.0]),
         np.array([0.5, 0.0, 2.0, 1.0]),
     )
-    x, y, weight, _ = distinct(x, y, weight)
+    x, y, weight, *_ = distinct(x, y, weight)
     assert x[:, 0].tolist() == [1.0, 1.0]
     assert y.tolist() == [2.0, 4.0]
     assert weight.tolist() == [2.5, 1.0]

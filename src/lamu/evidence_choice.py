@@ -183,7 +183,7 @@ def compare_likelihoods(
     seed: int = 0,
     weight: object = None,
     offset: object = None,
-    groups: Any = None,
+    groups: object = None,
 ) -> dict[str, np.ndarray]:
     """Returns the held-out log density of every row, `[N]` in nats, by the name of the candidate likelihood.
 

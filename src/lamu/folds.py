@@ -40,7 +40,7 @@ from lamu.running.progress import SeveralRuns
 from lamu.running.training_fit import constant_of
 from lamu.supports import value_of
 from lamu.target import require_target, training_rows
-from lamu.typing import Array, Data, Options, Params, Rows
+from lamu.typing import Array, Data, Options, Params
 
 __all__ = [
     "FoldedFit",
@@ -179,7 +179,7 @@ def fit_folds(
     return FoldedFit(posterior, tuple(fits), np.array([_nll(each) for each in fits]), scales, tuple(parts))
 
 
-def folds_for(rows: int, groups: Rows | None = None) -> int:
+def folds_for(rows: int, groups: object = None) -> int:
     """Returns the default of K: five, and fewer where there are not two rows, or not one group, for each.
 
     Args:
@@ -191,7 +191,7 @@ def folds_for(rows: int, groups: Rows | None = None) -> int:
         >>> folds_for(100), folds_for(6)
         (5, 3)
     """
-    return max(2, min(_FOLDS, rows // 2 if groups is None else num_groups(groups)))
+    return max(2, min(_FOLDS, rows // 2 if groups is None else num_groups(groups, rows)))
 
 
 def num_fits(rows: int, folds: int, learned: bool) -> int:

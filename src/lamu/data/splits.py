@@ -14,7 +14,7 @@ __all__ = ["folds_of", "group_codes", "num_groups", "require_folds", "split", "s
 
 
 def split(
-    rows: object, test_size: float = 0.2, seed: int = 0, stratify: bool = False, groups: Rows | None = None
+    rows: object, test_size: float = 0.2, seed: int = 0, stratify: bool = False, groups: object = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Splits rows into training and test rows, the same way for the same seed.
 
@@ -103,7 +103,7 @@ def _one_class_a_row(classes: np.ndarray) -> np.ndarray:
     return np.array([" ".join(row.astype(str)) for row in classes]) if classes.ndim > 1 else classes
 
 
-def folds_of(y: np.ndarray, folds: int, seed: int, stratify: bool, groups: Rows | None = None) -> list[np.ndarray]:
+def folds_of(y: np.ndarray, folds: int, seed: int, stratify: bool, groups: object = None) -> list[np.ndarray]:
     """Returns the rows of each fold, of sizes that differ by at most one, optionally stratified.
 
     Args:
@@ -139,16 +139,16 @@ def folds_of(y: np.ndarray, folds: int, seed: int, stratify: bool, groups: Rows 
     return [np.sort(order[k::folds]) for k in range(folds)]
 
 
-def require_folds(folds: int, rows: int, groups: Rows | None) -> None:
+def require_folds(folds: int, rows: int, groups: object) -> None:
     """Raises a ValueError for fewer than two folds, or more than there are rows or groups to divide."""
-    units, name = (rows, "rows") if groups is None else (num_groups(groups), "groups")
+    units, name = (rows, "rows") if groups is None else (num_groups(groups, rows), "groups")
     if not 2 <= folds <= units:
         raise ValueError(f"folds={folds!r} cannot be made of {units} {name}; give a number from 2 to the {name}")
 
 
-def num_groups(groups: Rows) -> int:
+def num_groups(groups: object, rows: int) -> int:
     """Returns the number of groups; raises a ValueError where one group has all rows."""
-    count = len(np.unique(group_codes(groups, len(groups))))
+    count = len(np.unique(group_codes(groups, rows)))
     if count < 2:
         raise ValueError(
             "groups is the same in all rows, so that no row is left to judge by; leave groups out where the rows are "
@@ -183,7 +183,7 @@ def sums_of_groups(values: np.ndarray, groups: Rows | None) -> np.ndarray:
 
 def _shares_of_groups(classes: np.ndarray | None, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns each group's shares of all rows and of the rows of each class, and the number of each row's group."""
-    num_groups(groups)
+    num_groups(groups, len(groups))
     group = np.unique(groups, return_inverse=True)[1]
     columns = [group] if classes is None else [group, np.unique(_one_class_a_row(classes), return_inverse=True)[1]]
     counts = np.zeros([column.max() + 1 for column in columns])

@@ -357,7 +357,7 @@ def validation_pairs(
         learned, held_out = split_validation(rows, share if validation is None else validation, model, seed)
         assert held_out is not None  # a share or rows were given
         return [(learned, held_out)]
-    folds = min(round(1 / share), rows.count if rows.groups is None else num_groups(rows.groups))
+    folds = min(round(1 / share), rows.count if rows.groups is None else num_groups(rows.groups, rows.count))
     if folds < 2:
         raise ValueError(f"{rows.count} row is too few to fit and to validate; give validation=(x, y), or more rows")
     y = np.asarray(value_of(rows.y)) if model.has_classes else np.zeros(rows.count)

@@ -23,6 +23,7 @@ from lamu.data.copies import are_cells, repeats
 from lamu.data.encoding import Encoding
 from lamu.data.imputation import Completions
 from lamu.data.inputs import Features, completions, learn, no_longer_constant, transform
+from lamu.data.splits import group_codes
 from lamu.data.wording import nearest
 from lamu.data.written_numbers import is_code, is_number
 from lamu.folds import centred, fit_folds
@@ -202,17 +203,21 @@ def _refuse_lacking(y: Targets) -> None:
 # they are cases (`lamu.data.copies`).
 
 
-def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the sorted distinct rows of positive weight, their total weights, and their numbers of copies."""
+def distinct(
+    x: np.ndarray, y: np.ndarray, weight: np.ndarray, groups: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+    """Returns the sorted distinct rows of positive weight, their total weights, numbers of copies, and groups."""
+    group = np.zeros(len(y), np.int32) if groups is None else groups
     kept = weight > 0
-    x, y, weight = x[kept], y[kept], weight[kept]
+    x, y, weight, group = x[kept], y[kept], weight[kept], group[kept]
     value = np.where(np.isnan(x), np.inf, x)
-    order = np.lexsort((y, *value.T[::-1]))
-    x, y, weight, value = x[order], y[order], weight[order], value[order]
+    order = np.lexsort((group, y, *value.T[::-1]))
+    x, y, weight, value, group = x[order], y[order], weight[order], value[order], group[order]
     first = np.ones(len(y), bool)
-    first[1:] = (value[1:] != value[:-1]).any(axis=1) | (y[1:] != y[:-1])
+    first[1:] = (value[1:] != value[:-1]).any(axis=1) | (y[1:] != y[:-1]) | (group[1:] != group[:-1])
     starts = np.flatnonzero(first)
-    return x[first], y[first], np.add.reduceat(weight, starts), np.diff(starts, append=len(y))
+    copies, of_groups = np.diff(starts, append=len(y)), None if groups is None else group[first]
+    return x[first], y[first], np.add.reduceat(weight, starts), copies, of_groups
 
 
 RandomState: TypeAlias = int | np.random.RandomState | None
@@ -355,7 +360,7 @@ class BayesianEstimator(PosteriorEstimator):
         self.samples = samples
         self.random_state = random_state
 
-    def fit(self, X: Inputs, y: Targets, sample_weight: Inputs | None = None) -> Any:
+    def fit(self, X: Inputs, y: Targets, sample_weight: Inputs | None = None, groups: object = None) -> Any:
         """Fits the estimator to the rows of a table.
 
         Args:
@@ -367,6 +372,8 @@ class BayesianEstimator(PosteriorEstimator):
                 therefore not normalised: their sum is the number of rows of the posterior, and weights that sum to one
                 leave it near the prior. A sum far from the number of rows is used as it is, with a warning
                 (`lamu.data.UnscaledWeights`).
+            groups: the group of each row, `[rows]`, numbers or words, where the rows of one (a patient, a shop) are
+                alike: all of them are in one fold, as for `lamu.fit_table`. None if rows are independent.
 
         Returns:
             The estimator.
@@ -376,14 +383,15 @@ class BayesianEstimator(PosteriorEstimator):
                 than y has, weights that are negative or all zero, targets outside the likelihood's support.
         """
         _refuse_lacking(y)
-        refuse_other_order({"X": X, "y": y, "sample_weight": sample_weight})
+        refuse_other_order({"X": X, "y": y, "sample_weight": sample_weight, "groups": groups})
         X, y = self._validated(X, y, reset=True, ensure_min_samples=2)
         weight = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
         if not weight.any():  # not checked by the lowest supported version of scikit-learn
             raise ValueError("sample_weight is zero in every row; give at least one row a weight above zero")
         warn_of_scale(weight, "sample_weight")
         target, likelihood = self._target(y)
-        X, target, weight, given = distinct(X, target, weight)
+        groups = None if groups is None else group_codes(groups, len(X))
+        X, target, weight, given, groups = distinct(X, target, weight, groups)
         if len(X) < 2:
             raise ValueError(f"there is {len(X)} distinct row (n_samples={len(X)}); give at least two")
         encoding = learn_encoding(X, target, len(getattr(self, "classes_", ())), self._columns, weight)
@@ -393,10 +401,11 @@ class BayesianEstimator(PosteriorEstimator):
             if are_cells(X, target):
                 apart = (weight / times).astype(weight.dtype)
                 X, target, weight = (np.repeat(part, times, axis=0) for part in (X, target, apart))
+                groups = None if groups is None else np.repeat(groups, times)
         seed = self._drawn_seed()
         with jax.enable_x64(X.dtype == np.float64), warnings.catch_warnings():
             warnings.simplefilter("ignore", UnscaledWeights)  # said above, of the rows as they came
-            self.posterior_ = self._posterior(likelihood, X, target, weight, seed)
+            self.posterior_ = self._posterior(likelihood, X, target, weight, groups, seed)
         self.dtype_, self.encoding_ = X.dtype, encoding.describe()
         return self
 
@@ -424,15 +433,17 @@ class BayesianEstimator(PosteriorEstimator):
     def _target(self, y: Targets) -> tuple[np.ndarray, Likelihood]:
         """Returns the targets as numbers `[rows]`, and their likelihood."""
 
-    def _posterior(self, likelihood: Likelihood, x: Inputs, y: Targets, weight: np.ndarray, seed: int) -> Posterior:
+    def _posterior(
+        self, likelihood: Likelihood, x: Inputs, y: Targets, weight: np.ndarray, groups: np.ndarray | None, seed: int
+    ) -> Posterior:
         if all(choice is None for choice in (self.network, self.prior, self.algorithm, self.epochs)):
-            return fit_table(x, y, likelihood, weight=weight, seed=seed).posterior
+            return fit_table(x, y, likelihood, weight=weight, groups=groups, seed=seed).posterior
         network = MLP((64, 64)) if self.network is None else self.network
         chosen = self.algorithm is None or require_part(self.algorithm, "algorithm").traits.chooses_prior_scale
         default = LearnedNormal(0.5) if chosen else Normal(0.5)
         prior = default if self.prior is None else self.prior
         model = Model(network, likelihood, prior).standardised(x, y, weight)
-        data = {"x": x, "y": y, "weight": weight}
+        data = {"x": x, "y": y, "weight": weight, "groups": groups}
         if self.prior is None:
             model = centred(model, data)
         options: Options = {"seed": seed, "batch_size": self.batch_size}

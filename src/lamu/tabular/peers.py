@@ -115,7 +115,7 @@ def _held_out(
         size = min(len(y) // _FOLDS, _MOST_HELD)
         parts = [train_test_split(rows, test_size=size, random_state=0)]
     if groups is not None:
-        of_groups = folds_of(y, min(_FOLDS, num_groups(groups)), seed=0, stratify=False, groups=groups)
+        of_groups = folds_of(y, min(_FOLDS, num_groups(groups, len(y))), seed=0, stratify=False, groups=groups)
         parts = [(np.setdiff1d(rows, held), held) for held in of_groups[: 1 if len(y) >= _MANY_ROWS else None]]
     by_fold = [(held, _fitted(model, x[seen], y[seen], weight[seen]).predict(x[held])) for seen, held in parts]
     judged, predictions = (np.concatenate(part) for part in zip(*by_fold, strict=True))
