@@ -415,3 +415,16 @@ def test_a_sweep_whose_bound_is_a_rounding_error_ends_the_ascent(after: float) -
     same = lambda theta: theta
     end = extrapolated("theta", state, swept, jnp.asarray(True), sane | np.isnan(after), same, same)
     assert (float(end.theta["theta"]), float(end.log_density), bool(end.settled)) == (6.0, 245.0, True)
+
+
+def test_a_distance_that_rounding_has_made_is_not_printed() -> None:
+    """Of 108 quarters in single precision vmp was "638.87 posterior standard deviations from the fixed point"."""
+    state = Sweeps.start({"theta": jnp.zeros(8)}, jnp.asarray(-jnp.inf))
+    ascent = replace(state.ascent, noise=jnp.asarray(1e4))
+    end = EmState(*map(jnp.asarray, (1.8, 1.8)), state.settled, ascent, {"theta": jnp.zeros(8)}, jnp.asarray(-30.0))
+    objective = Objective(graphs.models.LatentClass(2, (2,)), 1.0)
+    batched = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], end)
+    told = lamu.algorithms.em().posterior(jax.random.key(0), batched, objective, None, {}).convergence
+    assert told.complaint == "rounding errors hide how far the mean is from the fixed point"
+    assert "rounding has ended the ascent" in told.remedy
+    assert "residual" not in told.describe()

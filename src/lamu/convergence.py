@@ -79,7 +79,7 @@ class Convergence:
             decrease of the loss, in nats, that a Newton step would still bring. For a point S is the precision that
             Laplace's method would give it, for up to 512 weights of a model that is linear in them, or of a density
             (the square of their number times the rows at most 2e9). Of more weights and of other networks it is the
-            diagonal, which says too little where columns are correlated.
+            diagonal, which says too little where columns are correlated. NaN if only rounding errors are left.
         squared_error: the standard error of the squared residual, where it was estimated from draws; two of them are
             subtracted before the residual is judged.
         dimension: the number of coordinates of the residual.
@@ -154,6 +154,8 @@ class Convergence:
                     f"the outputs at the rows are {self.shift:.2f} posterior standard deviations from those at the "
                     f"mode (root mean square; {_FARTHEST_OUTPUTS} is the limit)"
                 )
+        elif self.residual is not None and math.isnan(self.residual):
+            reasons.append("rounding errors hide how far the mean is from the fixed point")
         elif _exceeded(self._certain_offset, FARTHEST_MEAN):
             reasons.append(
                 f"the mean is {self.offset:.2f} posterior standard deviations from the fixed point (root mean square; "
@@ -228,7 +230,8 @@ class Convergence:
             "pareto_k": self.pareto_k,
             "share": self.share,
         }
-        return {"converged": self.converged, **{name: float(v) for name, v in named.items() if v is not None}}
+        known = {name: float(v) for name, v in named.items() if v is not None and not math.isnan(v)}
+        return {"converged": self.converged, **known}
 
 
 def _exceeded(value: float | None, limit: float) -> bool:
