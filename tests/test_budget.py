@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (104_724, 74_000),
+    "lines": (104_738, 74_000),
     "files": (347, 330),
-    "lines of code": (52_097, 36_000),
-    "lines of code, core": (34_612, 25_000),
+    "lines of code": (52_106, 36_000),
+    "lines of code, core": (34_621, 25_000),
     "lines of code, graphs": (8_428, 6_000),
     "lines of code, tables": (9_057, 5_000),
     "lines of code, outside of the library": (0, 0),
