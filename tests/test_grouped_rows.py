@@ -12,7 +12,7 @@ import pytest
 
 import lamu
 from lamu.data import Arrays, split
-from lamu.data.copies import cases
+from lamu.data.copies import cases, copies_together
 from lamu.data.splits import group_codes
 from lamu.folds import folds_for, folds_of
 from lamu.running.history import mean_and_margin, split_validation, validation_pairs
@@ -129,6 +129,27 @@ def test_equal_rows_of_two_groups_are_two_rows() -> None:
     kept = cases(Arrays.of({**rows, "groups": ["a", "a", "a", "b"]}))
     assert kept.weight.tolist() == [3.0, 1.0]
     assert len(set(kept.groups.tolist())) == 2
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["few columns", "many columns"])
+def test_copies_of_rows_are_on_one_side_too(wide: bool) -> None:
+    y = rng.normal(size=20)
+    x = np.concatenate([rng.normal(size=(20, 1)), np.zeros((20, 60 * wide))], axis=1)
+    if wide:  # two rows that differ in a column that is not read first
+        x[1, 0], x[1, 1], y[1] = x[0, 0], 1.0, y[0]
+    copied = np.repeat(np.arange(20), 3)
+    rows = Arrays.of((x[copied], y[copied]))
+    assert len(set(copies_together(rows).groups.tolist())) == 20
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian())
+    for learned, judging in [split_validation(rows, 0.2, model, 0), *validation_pairs(rows, None, model, 0, 0.2, 60)]:
+        assert not np.isin(np.asarray(learned.groups), np.asarray(judging.groups)).any()
+    found = lamu.fit_folds(model, (x[copied], y[copied]), lamu.algorithms.adam(0.1), epochs=1, folds=3)
+    assert apart(copied, *found.held)
+    # Few copies, as they happen to be, the cases of a table of frequencies, and rows with groups stay as they are.
+    few = Arrays.of((x[np.r_[:20, 0]], y[np.r_[:20, 0]]))
+    cells = Arrays.of((np.zeros((60, 1)), copied % 2))
+    grouped = Arrays.of({"x": x[copied], "y": y[copied], "groups": np.arange(60)})
+    assert all(copies_together(each) is each for each in (few, cells, grouped))
 
 
 def test_estimators_hand_groups_to_their_folds(monkeypatch: Any) -> None:

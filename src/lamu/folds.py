@@ -25,6 +25,7 @@ from lamu.base.choose import all_of, choose
 from lamu.base.compile_once import compiled_once
 from lamu.convergence import Underfit, WorseThanMean
 from lamu.data.arrays import Arrays
+from lamu.data.copies import copies_together
 from lamu.data.splits import folds_of, num_groups, require_folds
 from lamu.likelihoods import Likelihood
 from lamu.loop import fit
@@ -147,6 +148,7 @@ def fit_folds(
         rows = training_rows(model, data)
     if not isinstance(rows, Arrays):
         raise TypeError("folds are cut from rows in memory; give (x, y)")
+    rows = copies_together(rows)
     if folds is None:
         folds = folds_for(rows.count, rows.groups)
     require_folds(folds, rows.count, rows.groups)

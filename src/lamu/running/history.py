@@ -18,6 +18,7 @@ from lamu import memory, tree
 from lamu.base.arguments import number, whole_number
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
+from lamu.data.copies import copies_together
 from lamu.data.splits import folds_of, num_groups, split, sums_of_groups
 from lamu.objective import Objective
 from lamu.protocol import Info, Traits, runnable
@@ -336,6 +337,7 @@ def split_validation(rows: object, validation: object, model: Target, seed: int)
         raise ValueError(
             f"validation={validation!r} is a share, and batches have no rows to set aside; give validation=(x, y)"
         )
+    rows = copies_together(rows)
     y = np.asarray(value_of(rows.y)) if model.has_classes else np.zeros(rows.count)
     rare = not model.has_classes or np.unique(y, return_counts=True)[1].min() < 2
     try:
@@ -357,6 +359,7 @@ def validation_pairs(
         learned, held_out = split_validation(rows, share if validation is None else validation, model, seed)
         assert held_out is not None  # a share or rows were given
         return [(learned, held_out)]
+    rows = copies_together(rows)
     folds = min(round(1 / share), rows.count if rows.groups is None else num_groups(rows.groups, rows.count))
     if folds < 2:
         raise ValueError(f"{rows.count} row is too few to fit and to validate; give validation=(x, y), or more rows")
