@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (104_738, 74_000),
+    "lines": (104_763, 74_000),
     "files": (347, 330),
-    "lines of code": (52_106, 36_000),
-    "lines of code, core": (34_621, 25_000),
+    "lines of code": (52_125, 36_000),
+    "lines of code, core": (34_624, 25_000),
     "lines of code, graphs": (8_428, 6_000),
-    "lines of code, tables": (9_057, 5_000),
+    "lines of code, tables": (9_073, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.475, 0.5),
     "import lines a line of code": (0.166, 0.15),
