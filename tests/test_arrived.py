@@ -280,3 +280,36 @@ def test_the_noise_around_weights_that_arrived_hears_weights_and_offsets() -> No
     np.testing.assert_allclose(log_scale(x=x, y=y, offset=offset, weight=times.astype(float)), written, atol=1e-3)
     assert np.all(log_scale(x=x, y=y, offset=offset) - written > 0.1)
     assert np.all(log_scale(x=x, y=y, weight=times.astype(float)) - written > 0.5)
+
+
+SIGNS = (Y > 0).astype(int)
+
+
+@pytest.mark.parametrize(
+    ("network", "likelihood", "y", "words"),
+    [
+        (_line, lamu.likelihoods.Gaussian(), Y, None),
+        (_line, lamu.likelihoods.Gaussian(5.0), Y, None),  # a noise that is too large is no fault of the network
+        (_line, lamu.likelihoods.Gaussian(), 100 + 20 * Y, r"is about 99\.43 \+ 20\.02 times"),
+        (_line, lamu.likelihoods.Scaled(lamu.likelihoods.Gaussian(), 100.0, 20.0), 100 + 20 * Y, None),
+        (lambda theta, x: 3 + _line(theta, x[:, ::-1]), lamu.likelihoods.Gaussian(), Y, "and order of columns$"),
+        (lambda theta, x: 5 * _line(theta, x), lamu.likelihoods.Bernoulli(), SIGNS, None),
+        (lambda theta, x: 5 * _line(theta, x), lamu.likelihoods.Bernoulli(), 1 - SIGNS, "and of the classes$"),
+        (
+            lambda theta, x: jnp.concatenate([_line(theta, x), 0 * x[:, :1] - 8], 1),
+            lamu.likelihoods.HeteroscedasticGaussian(),
+            Y,
+            "no log variance",
+        ),
+    ],
+)
+def test_a_network_that_knows_less_than_a_constant_is_told(network: Any, likelihood: Any, y: Any, words: Any) -> None:
+    model = lamu.Model(lamu.networks.Trained(network, {"slope": BEST}), likelihood)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", lamu.Underfit)
+        lamu.fit(model, (X, y), lamu.algorithms.laplace(structure=lamu.operators.Diagonal), epochs=0)
+    told = [str(each.message) for each in caught if each.category is lamu.Underfit]
+    assert len(told) == (words is not None)
+    if words is not None:
+        with pytest.raises(AssertionError, match=words):
+            raise AssertionError(told[0])

@@ -207,3 +207,25 @@ def test_spike_and_slab_is_told_what_is_wrong() -> None:
     for options, message in (({"share": 1.0}, "the share 1.0"), ({"spike": 0.0}, "the spike 0.0")):
         with pytest.raises(ValueError, match=message):
             SpikeAndSlab(1.0, **options)
+
+
+def test_laplace_under_spikes_is_refused_or_told() -> None:
+    mlp = lamu.Model(lamu.networks.MLP((2,)), lamu.likelihoods.Gaussian(1.0), SpikeAndSlab())
+    with pytest.raises(ValueError, match=r"take lamu.algorithms.ivon\(\)"):
+        lamu.fit(mlp, (X, X[:, 0]), lamu.algorithms.laplace(), steps=2)
+    # By quadrature: the deviations of Laplace's method and of the mixture, each weight given N(c, 1/h) by the rows.
+    c, h, w = np.array([0.03, 0.4, 3.0, 0.01]), 120.0, np.linspace(-2.0, 8.0, 400_001)
+    prior = SpikeAndSlab(2.0, share=0.5, spike=0.025)
+    log_density = lambda w: np.asarray(prior.log_density(jnp.asarray(w / 2.0)))
+    density = np.exp(log_density(w) - h * (w - c[:, None]) ** 2 / 2)
+    density /= density.sum(axis=1, keepdims=True)
+    exact = np.sqrt(density @ w**2 - (density @ w) ** 2)
+    mode = w[density.argmax(axis=1)]
+    curvature = -jax.vmap(jax.grad(jax.grad(lambda w: prior.log_density(w / 2.0))))(jnp.asarray(mode))
+    shares = prior.shares_of_deviation({"w": jnp.asarray(mode)}, {"w": h + curvature})["w"]
+    np.testing.assert_allclose(shares, 1 / np.sqrt(h + curvature) / exact, rtol=1e-2)
+    x = np.random.default_rng(0).normal(size=(120, 2))
+    y = 2 * x[:, 0] + 0.2 * x[:, 1] + np.random.default_rng(1).normal(size=120)
+    line = lamu.Model(lamu.networks.Linear(bias=False), lamu.likelihoods.Gaussian(1.0), SpikeAndSlab())
+    with pytest.warns(lamu.Unconverged, match=r"one of the spike or one of the slab.*take lamu.mcmc.nuts\(\)"):
+        lamu.fit(line, (x, y), lamu.algorithms.laplace())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -191,3 +193,21 @@ def test_weights_that_are_not_real_are_refused_by_their_path(constant):
         model.init(jax.random.key(0), batch)
     fixed = {"slope": None, "constant": constant}  # where it is fixed, it is no weight
     assert model.conditioned(fixed, {}).init(jax.random.key(0), batch)[0]["network"]["constant"] is None
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "outputs", "y", "words"),
+    [
+        (lamu.likelihoods.Categorical(2), 1, np.array([0, 1]), r"likelihood Bernoulli\(\)"),
+        (lamu.likelihoods.Bernoulli(), 2, np.array([0, 1]), r"likelihood Categorical\(2\)"),
+        (lamu.likelihoods.Gaussian(), 2, np.array([0.5, 1.0]), r"likelihood HeteroscedasticGaussian\(\)"),
+        (lamu.likelihoods.Bernoulli(), 2, np.array([[0, 1], [1, 1]]), r"2 labels a row take PerPosition\(Bernoulli"),
+    ],
+)
+def test_the_likelihood_that_reads_a_networks_outputs_is_named(
+    likelihood: Any, outputs: int, y: np.ndarray, words: str
+) -> None:
+    function = lambda theta, x: x @ theta["kernel"]
+    model = lamu.Model(lamu.networks.Trained(function, {"kernel": np.ones((3, outputs))}), likelihood)
+    with pytest.raises(ValueError, match=words):
+        lamu.fit(model, (np.ones((2, 3)), y), lamu.algorithms.laplace(), epochs=0)

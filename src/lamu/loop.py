@@ -50,7 +50,7 @@ from lamu.running.history import (
 from lamu.running.progress import Interruption, Progress
 from lamu.running.resume import Resumption
 from lamu.running.schedule import Block, Forecast, Length, Steps, check_memory, memory_checked
-from lamu.running.training_fit import warn_training_fit
+from lamu.running.training_fit import warn_pretrained_fit, warn_training_fit
 from lamu.supports import value_of
 from lamu.target import Target, require_target, training_rows
 from lamu.typing import Data, Number, State
@@ -233,6 +233,8 @@ def fit(
             warn_rare_events(model, rows)
         if not (length.is_pretrained or devices.spans_processes):  # whose rows lie on several
             warn_training_fit(result, rows, example, objective, validation_rows is not None)
+        elif not devices.spans_processes:
+            warn_pretrained_fit(result, rows)
         warn_worse_than_mean(result, validation_rows)
         return result
 

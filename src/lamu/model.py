@@ -24,7 +24,7 @@ from lamu.data.arrays import Arrays, array_of, refuse_infinite
 from lamu.data.batch import Batch, with_offset
 from lamu.data.precision import blocks, moments, refuse_lost, unscaled
 from lamu.data.stream import Stream, aligned, by_name, column_names, inputs_of, read
-from lamu.likelihoods import Likelihood, Scaled
+from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Scaled
 from lamu.likelihoods.bases import FixedDispersion
 from lamu.networks import Network, Standardised, scan_friendly
 from lamu.networks.interface import adapted, inputs_named, outputs
@@ -132,9 +132,21 @@ class Model(Target):
             raise ValueError(
                 f"{named} of shape {shape.shape[1:]} a row, but the likelihood {type(self.likelihood).__name__} reads "
                 f"{wanted} a row; give a last layer of {wanted}, in a network of your own by the `outputs` of `init`"
+                f"{self._likelihood_of(shape.shape[1:], wanted)}"
             )
         if allowed is not None:
             require_scales(allowed, scales, self.network.name, self.likelihood.name)
+
+    def _likelihood_of(self, outputs: tuple[int, ...], wanted: int) -> str:
+        """Returns a clause with the likelihood that reads these outputs of a row; empty where none is usual."""
+        base: Any = self.likelihood.base if isinstance(self.likelihood, Scaled) else self.likelihood
+        if isinstance(base, Categorical) and outputs == (1,) and wanted == 2:
+            return ", or the likelihood Bernoulli(), which reads one log odds"
+        if isinstance(base, Bernoulli) and outputs == (2,) and wanted == 1:
+            return ", or the likelihood Categorical(2), which reads two logits"
+        if isinstance(base, Gaussian) and outputs == (2 * wanted,):
+            return ", or the likelihood HeteroscedasticGaussian(), which reads a mean and a deviation each"
+        return ""
 
     def standardised(self, x: Inputs, y: Targets, weight: object = None) -> Model:
         """Returns the model with the scaling of features, and of a regression target, built in.

@@ -68,7 +68,12 @@ class Bernoulli(Likelihood):
         """Raises a ValueError unless the targets are the two values, `[batch]`."""
         y = np.asarray(y)
         if y.ndim != 1:
-            raise ValueError(f"the targets have shape {y.shape}; Bernoulli takes zeros and ones of shape [batch]")
+            several = (
+                f"; for {y.shape[1]} labels a row take PerPosition(Bernoulli(), ({y.shape[1]},))" if y.ndim == 2 else ""
+            )
+            raise ValueError(
+                f"the targets have shape {y.shape}; Bernoulli takes zeros and ones of shape [batch]{several}"
+            )
         self.support.check(y, "Bernoulli")
 
     def outputs(self, y: Targets) -> int:

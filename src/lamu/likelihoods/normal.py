@@ -143,7 +143,8 @@ class HeteroscedasticGaussian(NormalNoise):
     at zero, grows linearly above and falls exponentially below. With an exponential throughout, one long step could
     widen the noise so far that gradients vanish. The targets are `[batch]` where there is one, `[batch, K]` where there
     are several. There are no dispersions: only the prior on the weights keeps the scales from fitting single rows. Not
-    concave in f jointly.
+    concave in f jointly. A network trained to return a log variance v, as for PyTorch's `GaussianNLLLoss`, must return
+    \(\log(e^{\exp(v / 2)} - 1) - c\) instead.
 
     Attributes:
         factor: τ, a factor of every standard deviation; `lamu.fit_table` sets it by held-out rows.

@@ -422,6 +422,33 @@ class SpikeAndSlab(Independent):
         narrow = jnp.log1p(-share) - jnp.log(spike) - (z / spike) ** 2 / 2
         return jnp.logaddexp(slab, narrow) - _HALF_LOG_2_PI
 
+    def shares_of_deviation(self, mode: Params, precision: Params) -> Params:
+        """Returns the deviation of Laplace's method at a mode as a share of that of the mixture, weight by weight.
+
+        Args:
+            mode: the weights.
+            precision: of each weight given the others, the curvature of this prior included.
+        """
+        log_density = lambda z: jnp.sum(self.log_density(z))
+
+        def leaf(w: Array, P: Array, s: Number) -> Array:
+            # In units of the slab: the rows say N(c, 1/h), since their slope at the mode is minus that of the prior.
+            z, unit = (w - self.loc) / s, jnp.asarray(s, w.dtype) ** 2
+            slope = jax.grad(log_density)(z)
+            curvature = jax.jvp(jax.grad(log_density), (z,), (jnp.ones_like(z),))[1]
+            h = jnp.maximum(P * unit + curvature, 1e-6)
+            c = z - slope / h
+            slab, spike = jnp.ones_like(z), jnp.full_like(z, self.spike**2)  # variances
+            height = lambda v: -(c**2 / (1 / h + v) + jnp.log(1 / h + v)) / 2
+            odds = jnp.log(jnp.asarray(self.share / (1 - self.share), z.dtype))
+            weight = jax.nn.sigmoid(odds + height(slab) - height(spike))
+            average = lambda of: weight * of(slab) + (1 - weight) * of(spike)
+            mean = average(lambda v: c * h / (h + 1 / v))
+            second = average(lambda v: 1 / (h + 1 / v) + (c * h / (h + 1 / v)) ** 2)
+            return jnp.sqrt(1 / (P * unit) / (second - mean**2))
+
+        return jax.tree.map(leaf, mode, precision, self.scales(mode))
+
     def draw(self, key: RandomKey, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         which, noise = jax.random.split(key)
         in_slab = jax.random.bernoulli(which, self.share, shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -23,13 +24,14 @@ from lamu.model import Model
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
+from lamu.predictives.sampled import OwnStatistics
 from lamu.running.conclusion import Fit
 from lamu.running.history import row_losses
 from lamu.supports import value_of
 from lamu.tree import dimension, ravel
 from lamu.typing import Array, Belief, Params, State
 
-__all__ = ["constant_of", "warn_training_fit"]
+__all__ = ["constant_of", "warn_pretrained_fit", "warn_training_fit"]
 
 
 _FEWEST, _MOST = 20, 1024  # training rows that can decide, and that do
@@ -38,6 +40,7 @@ _HARDLY = 0.05  # of a constant's deviance, below which hardly anything was lear
 _NEARLY = 0.95  # of the variance, above which a noise learned from the same rows is a small rest of it
 _NUMBERS = 2**26  # of the inputs, and of the Jacobian of all rows, 256 MiB
 _APART = 0.5
+_FOLLOWS = 0.5  # the least correlation of outputs and targets in another unit
 _WIDE = 0.7  # of a constant's loss that a belief must explain where its mean explains nearly all of it
 # Of the variance that a likelihood of counts leaves. With 400 counts of means about four and 1,313 weights the squared
 # residuals of points and last layers are .07 to .29 of it, and those of `ivon`, .4 to 1.6 nats better, .75 to 1.3.
@@ -163,6 +166,53 @@ def warn_training_fit(fit: Fit, rows: Arrays | Stream, example: Batch, objective
             Overfit,
             stacklevel=3,
         )
+
+
+def warn_pretrained_fit(fit: Fit, rows: Arrays | Stream) -> None:
+    """Warns of a network that arrived trained and predicts its training rows worse than a constant."""
+    posterior, model = fit.posterior, fit.posterior.model
+    mean = getattr(posterior.belief, "mean", None)  # a belief with several modes has none
+    if not isinstance(model, Model) or not isinstance(rows, Arrays) or np.ndim(rows.y) != 1 or mean is None:
+        return
+    some = rows.take(np.linspace(0, rows.count - 1, min(rows.count, _MOST)).astype(int))
+    y, weight = np.asarray(model.support.numbers(some.y), float), np.asarray(some.weight, float)
+    constant = _constant_loss(some, model)
+    if np.sum(weight > 0) < _FEWEST or constant is None:
+        return
+    rule = posterior.rule if isinstance(posterior.rule, OwnStatistics) else Sampled()
+    pred = replace(posterior, belief=Point(mean), rule=rule).predict(some.x, offset=some.offset)
+    loss = -float(np.average(np.asarray(pred.log_prob(some.y), float), weights=weight))
+    outcome = f"{loss:.3g} nats a row where a constant has {constant:.3g}"
+    remedy = "give inputs as in its training: the same preprocessing, scaling and order of columns"
+    if model.support.affine and model.likelihood.outputs(some.y) == 1:  # a known noise need not be that of a constant
+        f = np.asarray(pred.mean, float)
+        (var_f, cov), (_, var_y) = np.cov(f, y, aweights=weight, bias=True)
+        error = float(np.average((y - f) ** 2, weights=weight))
+        if not error > var_y:
+            return
+        outcome = f"a mean squared error of {error:.3g} where the targets have a variance of {var_y:.3g}"
+        slope = cov / var_f if var_f > 0 else 1.0
+        if not 0.5 < slope < 2.0 and cov > _FOLLOWS * math.sqrt(var_f * var_y):
+            level = np.average(y, weights=weight) - slope * np.average(f, weights=weight)
+            remedy = (
+                f"its targets seem to have been scaled, since the target is about {level:.4g} + {slope:.4g} times its "
+                "output: give the likelihood lamu.likelihoods.Scaled(base, shift=mean, scale=deviation) with the mean "
+                "and deviation of its training"
+            )
+    elif not loss > constant:
+        return
+    elif model.support.affine:
+        remedy = (
+            f"give outputs as {model.likelihood.name} reads them: of HeteroscedasticGaussian the second is no log "
+            "variance v, and log(expm1(exp(v / 2))) - 0.5413 is right for it"
+        )
+    elif model.has_classes:
+        remedy = f"{remedy}, and of the classes"
+    warnings.warn(
+        f"the trained network predicts its training rows worse than a constant, with {outcome}; {remedy}",
+        Underfit,
+        stacklevel=3,
+    )
 
 
 def _weights(belief: Belief, model: Model) -> int:

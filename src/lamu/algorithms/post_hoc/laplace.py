@@ -15,6 +15,7 @@ from lamu.algorithms.post_hoc.laplace_posterior import (
     AveragedGaussNewton,
     posterior_at_mode,
     require_positive,
+    warn_of_spikes,
     with_curvature_averaged,
     with_dispersion_integrated,
     with_noise_integrated,
@@ -54,7 +55,7 @@ from lamu.operators import (
 from lamu.operators.interface import is_operator
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised, LinearisedMarginal, PredictiveRule, Probit
-from lamu.priors import LearnedNormal
+from lamu.priors import LearnedNormal, SpikeAndSlab
 from lamu.protocol import Algorithm, Choices, Traits, Wrapper, recipe, require_part
 from lamu.rate import Annealed
 from lamu.record import record, static
@@ -124,6 +125,13 @@ class Laplace(Wrapper):
 
     def init(self, key: RandomKey, objective: Objective, batch: Batch) -> State:
         _require_suited(self.curvature, objective)  # before the steps, not after them
+        model = objective.model
+        if isinstance(model.prior, SpikeAndSlab) and isinstance(self.weights, AllWeights) and not model.identified:
+            raise ValueError(
+                "Laplace's method takes one mode, and a network with hidden units has one for every choice of "
+                "weights in the slab of a SpikeAndSlab prior; take lamu.algorithms.ivon() or lamu.mcmc.nuts(), or a "
+                "prior without a spike, such as LearnedNormal()"
+            )
         return super().init(key, objective, batch)
 
     def posterior(self, key: RandomKey, state: State, objective: Objective, data: Data, trace: Trace) -> Posterior:
@@ -200,6 +208,7 @@ class Laplace(Wrapper):
             posterior = with_dispersion_integrated(posterior, polished, under, hold, data)
             if isinstance(self.curvature, AveragedGaussNewton):
                 posterior = with_curvature_averaged(posterior, structure, polished.mode, under, data, key)
+        warn_of_spikes(posterior)
         return posterior if rule is None else posterior.with_rule(rule)
 
     def _determined_beside(self, point: Posterior, objective: Objective, data: Data) -> float | None:

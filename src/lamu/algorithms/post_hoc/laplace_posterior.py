@@ -18,7 +18,7 @@ from lamu.algorithms.closed_form.linear_regression import Directions, integrate_
 from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, RowSums, fit_laplace, row_sums
 from lamu.algorithms.post_hoc.mode import LARGEST_RESIDUAL, Polished
 from lamu.base.compile_once import compiled_once
-from lamu.convergence import Unconverged
+from lamu.convergence import NARROWEST, Unconverged
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.families import Gamma, Gaussian, Point, Product
@@ -32,7 +32,7 @@ from lamu.operators import AnyStructure, Dense, Diagonal
 from lamu.posterior import Posterior
 from lamu.predictives import Linearised
 from lamu.predictives.linearised import TangentOutputs
-from lamu.priors import LearnedNormal, Prior, independent_normal
+from lamu.priors import LearnedNormal, Prior, SpikeAndSlab, independent_normal
 from lamu.record import record
 from lamu.typing import Array, Belief, Data, DTypeLike, Params, RandomKey
 
@@ -41,6 +41,7 @@ __all__ = [
     "averaged",
     "posterior_at_mode",
     "require_positive",
+    "warn_of_spikes",
     "with_curvature_averaged",
     "with_dispersion_integrated",
     "with_noise_integrated",
@@ -79,6 +80,24 @@ def posterior_at_mode(polished: Polished, objective: Objective, key: RandomKey, 
                 warnings.warn(remedy, Unconverged, stacklevel=4)
         return replace(posterior, evidence=None)
     return posterior
+
+
+def warn_of_spikes(posterior: Posterior) -> None:
+    """Warns where Laplace's method keeps weights in the spike, or in the slab, that the rows leave in both."""
+    prior, belief = posterior.model.free_prior, posterior.belief
+    if not isinstance(prior, SpikeAndSlab) or not isinstance(belief, Product) or float(posterior.temperature) != 1.0:
+        return
+    gaussian: Belief = belief.factors["network"]
+    given = prior.shares_of_deviation(gaussian.mean, gaussian.precision.diagonal(gaussian.mean))
+    shares = {path: float(jnp.min(leaf)) for path, leaf in tree.by_path(given).items()}
+    path = min(shares, key=lambda name: shares[name])
+    if shares[path] < NARROWEST:
+        warnings.warn(
+            f"Laplace's method takes every weight as one of the spike or one of the slab, and the rows do not tell: in "
+            f"{path!r} a deviation is {shares[path]:.2f} of that of the mixture; take lamu.mcmc.nuts()",
+            Unconverged,
+            stacklevel=4,
+        )
 
 
 def require_positive(fit: LaplaceFit, objective: Objective) -> None:
