@@ -232,7 +232,12 @@ def test_what_cannot_be_chosen_is_refused() -> None:
     without = lamu.fit(graph, np.array([1, 0, 1]), lamu.algorithms.conjugate(), progress=False).posterior
     for error, text, asked in (
         (ValueError, "ask for 1 to 4", lambda: thompson(posterior, X, 5, key=key())),
-        (ValueError, "ask for 1 to 4", lambda: bald(posterior, X, 0, key=key())),
+        (
+            ValueError,
+            "n=0 is not possible; give a whole number of at least 1",
+            lambda: bald(posterior, X, 0, key=key()),
+        ),
+        (ValueError, "ask for 1 to 4", lambda: bald(posterior, X, 5, key=key())),
         (ValueError, "best=nan is not a finite", lambda: expected_improvement(posterior, X, np.nan, key=key())),
         (ValueError, "best=.* is not a finite", lambda: expected_improvement(posterior, X, MEAN, key=key())),
         (ValueError, "the posterior is one point", lambda: bald(point, x, key=key())),

@@ -18,6 +18,7 @@ from PIL import Image
 import lamu
 from lamu.data import Arrays, Batch, DataError, Stream, image_folder
 from lamu.data.stream import read
+from lamu.sklearn import BayesianRegressor
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(30, 3)).astype(np.float32)
@@ -52,6 +53,33 @@ def test_tensors_with_gradients_or_few_bits_are_read(tensor: torch.Tensor) -> No
     np.testing.assert_array_equal(pred.log_prob(tensor[:, 0]), pred.log_prob(known[:, 0]))
     assert lamu.scores.rmse(pred, tensor[:, :1]) == lamu.scores.rmse(pred, known[:, 0])
     assert np.isfinite(lamu.composition.stack([posterior], tensor[:, 1:], tensor[:, 0]).weights).all()
+
+
+def test_tensors_with_gradients_are_read_by_estimators() -> None:
+    given: dict[str, Any] = {"likelihood": lamu.likelihoods.Gaussian(0.5), "network": lamu.networks.Linear()}
+    ours = BayesianRegressor(algorithm=lamu.algorithms.conjugate(), **given).fit(X[:, 1:], X[:, 0])
+    x, y = (torch.tensor(part).requires_grad_() for part in (X[:, 1:], X[:, 0]))
+    theirs = BayesianRegressor(algorithm=lamu.algorithms.conjugate(), **given).fit(x, y)
+    np.testing.assert_array_equal(theirs.predict(x), ours.predict(X[:, 1:]))
+
+
+LIKELIHOODS = [lamu.likelihoods.Gaussian(0.5), lamu.likelihoods.Bernoulli(), lamu.likelihoods.Categorical(2)]
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=lambda likelihood: likelihood.name)
+def test_a_column_of_targets_is_one_a_row_for_fits_as_for_scores(likelihood: Any) -> None:
+    given: dict[str, Any] = {"algorithm": lamu.algorithms.adam(0.1), "epochs": 2}
+    column = Y[:, None]
+    fits = [
+        lamu.fit(lamu.Model(lamu.networks.Linear(), likelihood).standardised(X, y), (X, y), **given).posterior
+        for y in (Y, column)
+    ]
+    np.testing.assert_array_equal(fits[1].predict(X).mean, fits[0].predict(X).mean)
+    assert lamu.scores.nll(fits[1].predict(X), column) == lamu.scores.nll(fits[0].predict(X), Y)
+    batches = [{"x": X, "y": column}]
+    streamed = lamu.fit(lamu.Model(lamu.networks.Linear(), likelihood), batches, data_size=30, **given).posterior
+    plain = lamu.fit(lamu.Model(lamu.networks.Linear(), likelihood), [{"x": X, "y": Y}], data_size=30, **given)
+    np.testing.assert_array_equal(streamed.predict(X).mean, plain.posterior.predict(X).mean)
 
 
 def test_a_data_loader_is_a_stream() -> None:

@@ -136,6 +136,12 @@ def test_evidence_weighs_models() -> None:
     np.testing.assert_allclose(odds.weights, softmax(evidence[:2] + np.log([3.0, 1.0])), rtol=1e-9)
     with pytest.raises(ValueError, match="posterior 1 has no evidence"):
         composition.average([linear(evidence=1.0), linear()])
+    sized = [replace(linear(evidence=1.0), data_size=rows) for rows in (None, 40.0, 30, 40)]
+    assert composition.average([*sized[:2], sized[3]]).weights.tolist() == pytest.approx([1 / 3] * 3)
+    with pytest.raises(
+        ValueError, match="evidence of posterior 2 is of 30 rows, that of posterior 1 of 40, and evidenc"
+    ):
+        composition.average(sized)
     with pytest.raises(ValueError, match="not all finite"):
         composition.average([linear(evidence=1.0), linear(evidence=np.nan)])
     with pytest.raises(ValueError, match="no posteriors"):

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import entr, ndtr
 
+from lamu.base.arguments import whole_number
 from lamu.base.compile_once import ladder
 from lamu.families import Draws, Ensemble
 from lamu.families.products import is_certain
@@ -164,7 +165,7 @@ def batch_bald(
     """
     draw_key, label_key = jax.random.split(key)
     pred, means, weights = _draws(posterior, x, samples, draw_key)
-    _require(n, means.shape[1])
+    n = _require(n, means.shape[1])
     if pred.support.has_classes:
         p = np.moveaxis(np.asarray(pred.support.probabilities(means)), 0, 1)  # [N, S, classes]
         seed = np.asarray(jax.random.bits(label_key, (4,), jnp.uint32))
@@ -203,7 +204,7 @@ def thompson(posterior: Posterior, x: Inputs, n: int = 1, *, key: RandomKey) -> 
         (2, 422)
     """
     values = _scalar(function_draws(posterior, x, n, key=key))
-    _require(n, values.shape[1])
+    n = _require(n, values.shape[1])
     taken: list[int] = []
     for row in values:
         taken.append(_largest(row, taken))
@@ -326,6 +327,7 @@ def function_draws(posterior: Posterior, x: Inputs, n: int, *, key: RandomKey) -
         (3, 5)
     """
     draw_key, member_key = jax.random.split(key)
+    n = whole_number("n", n)
     _, means, weights = _draws(posterior, x, n, draw_key)
     if isinstance(posterior.rule, Pooling):
         means = means[np.asarray(jax.random.choice(member_key, len(means), (n,), p=jnp.asarray(weights)))]
@@ -415,7 +417,7 @@ def _largest(scores: np.ndarray, taken: list[int]) -> int:
 
 
 def _best(scores: Any, n: int) -> Chosen:
-    _require(n, len(scores))
+    n = _require(n, len(scores))
     scores = np.asarray(scores)
     return Chosen(np.argsort(-scores, kind="stable")[:n], scores)
 
@@ -428,9 +430,11 @@ def _require_belief(posterior: Any) -> None:
         raise ValueError(_POINT)
 
 
-def _require(n: int, candidates: int) -> None:
-    if not 1 <= n <= candidates:
+def _require(n: object, candidates: int) -> int:
+    count = whole_number("n", n)
+    if count > candidates:
         raise ValueError(f"n={n!r} of {candidates} candidates cannot be chosen; ask for 1 to {candidates}")
+    return count
 
 
 def _scalar(values: Any) -> Any:

@@ -170,7 +170,7 @@ def average(posteriors: object, prior: object = None) -> Composition:
 
     Raises:
         ValueError: for a posterior without evidence, with one that is not finite, or at another temperature than one;
-            for tasks that differ; for a prior that does not fit.
+            for another number of rows than another's; for tasks that differ; for a prior that does not fit.
 
     Source: Hoeting, Madigan, Raftery & Volinsky (1999).
 
@@ -195,6 +195,14 @@ def average(posteriors: object, prior: object = None) -> Composition:
                 f"posterior {k} was made at the temperature {float(member.temperature):g}, where its evidence is no "
                 "log marginal likelihood; fit at temperature 1, or weigh by held-out rows with stack(posteriors, x, y)"
             )
+    sizes = {k: float(member.data_size) for k, member in enumerate(members) if member.data_size is not None}
+    if len(set(sizes.values())) > 1:
+        few, many = min(sizes, key=sizes.__getitem__), max(sizes, key=sizes.__getitem__)
+        raise ValueError(
+            f"the evidence of posterior {few} is of {sizes[few]:g} rows, that of posterior {many} of {sizes[many]:g}, "
+            "and evidences compare models of the same rows: fit all to the same, or weigh by held-out rows with "
+            "stack(posteriors, x, y)"
+        )
     evidence = np.array([float(member.evidence) for member in members])
     if not np.isfinite(evidence).all():
         raise ValueError(f"the evidences {evidence.tolist()} are not all finite; leave those posteriors out")

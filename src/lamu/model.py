@@ -192,7 +192,7 @@ class Model(Target):
         network = Standardised(self.network, shift, scale)
         if not self.likelihood.support.affine:
             return replace(self, network=network, columns=names)
-        y = array_of("y", y)
+        y = one_a_row(self.likelihood, array_of("y", y))
         refuse_lost("y", y, target=True)
         refuse_infinite("y", y, y)
         likelihood = Scaled(self.likelihood, *_moments(y, dtype, weight))
@@ -310,8 +310,9 @@ class Model(Target):
         rows = read(data, self.columns)
         if isinstance(rows, Stream):
             return Stream(rows, prepare=self._checked)
+        given, rows = rows, self._of_one(rows)
         y = jax.tree.map(np.asarray, rows.y)
-        if rows is data:  # most likely a part of rows that were read before
+        if given is data:  # most likely a part of rows that were read before
             self.likelihood.check(y)
         else:
             self.likelihood.check_training(y)
@@ -319,7 +320,7 @@ class Model(Target):
 
     def _checked(self, batch: Batch) -> Batch:
         """Returns a batch of a stream, with its offset located; raises a ValueError for invalid targets."""
-        real = np.asarray(batch.mask) > 0
+        real, batch = np.asarray(batch.mask) > 0, self._of_one(batch)
         self.likelihood.check(jax.tree.map(lambda leaf: np.asarray(leaf)[real], batch.y))
         return self._located(batch)
 
@@ -327,9 +328,13 @@ class Model(Target):
         """Returns `(x, y)` or a mapping as rows for evaluation, which may be of any range."""
         if isinstance(data, np.ndarray | jax.Array):
             raise ValueError(_TARGETS_ALONE)
-        rows = Arrays.of(aligned(data, self.columns))
+        rows = self._of_one(Arrays.of(aligned(data, self.columns)))
         self.likelihood.check(jax.tree.map(np.asarray, rows.y))
         return self._located(rows)
+
+    def _of_one(self, rows: _Rows) -> _Rows:
+        y = one_a_row(self.likelihood, rows.y)
+        return rows if y is rows.y else replace(rows, y=y)
 
     def _located(self, rows: _Rows) -> _Rows:
         offset = offset_per_output(self.likelihood, rows.offset, self.likelihood.outputs(rows.y))
@@ -460,6 +465,17 @@ def supervised(target: Target) -> Model:
         f"this needs a network, and {target.name} has none; take what works on any density, for instance "
         "laplace(curvature=Hessian()), von() or nuts()"
     )
+
+
+def one_a_row(likelihood: Likelihood, y: Targets) -> Targets:
+    """Returns targets `[N, 1]` as one a row, `[N]`, as scores read them, unless the likelihood takes a column."""
+    if isinstance(y, Mapping) or np.shape(y)[1:] != (1,):
+        return y
+    try:
+        likelihood.check(np.asarray(y))
+    except ValueError:
+        return y[:, 0]
+    return y
 
 
 def offset_per_output(likelihood: Likelihood, offset: Any, width: int) -> Any:

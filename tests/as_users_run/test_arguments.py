@@ -7,6 +7,7 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from jaxtyping import PyTree
@@ -131,3 +132,11 @@ def test_positions_are_quoted_as_they_were_given() -> None:
         lamu.likelihoods.PerPosition(lamu.likelihoods.Categorical(3), (4, 0.5))
     likelihood = lamu.likelihoods.PerPosition(lamu.likelihoods.Categorical(3), np.array([4, 2]))
     assert likelihood.positions == (4, 2)
+
+
+def test_a_fraction_of_a_candidate_is_refused() -> None:
+    x = np.linspace(-1.0, 1.0, 12)[:, None]
+    posterior, key = lamu.regression(x, x[:, 0]), jax.random.key(0)
+    for choose in (lamu.acquire.bald, lamu.acquire.batch_bald, lamu.acquire.thompson, lamu.acquire.function_draws):
+        with pytest.raises(ValueError, match=r"n=2.5 is not possible; give a whole number of at least 1"):
+            choose(posterior, x, 2.5, key=key)

@@ -480,11 +480,11 @@ def refuse_unread(name: str, values: object) -> None:
 
 
 def readable(values: Any) -> Any:
-    """Returns a tensor of PyTorch as one that NumPy reads: without its gradient, and in 32 bits at least."""
+    """Returns a tensor of PyTorch as a NumPy array, without its gradient and in 32 bits at least; others unchanged."""
     if not hasattr(values, "requires_grad"):
         return values
     values = values.detach().cpu()
-    return values.float() if values.is_floating_point() and values.element_size() < 4 else values
+    return (values.float() if values.is_floating_point() and values.element_size() < 4 else values).numpy()
 
 
 def array_of(name: str, values: object) -> Any:

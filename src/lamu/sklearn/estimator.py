@@ -18,7 +18,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from lamu import store
 from lamu.algorithms.post_hoc.laplace import laplace
-from lamu.data.arrays import UnfamiliarRows, UnscaledWeights, refuse_other_order, refuse_unread, warn_of_scale
+from lamu.data.arrays import UnfamiliarRows, UnscaledWeights, readable, refuse_other_order, refuse_unread, warn_of_scale
 from lamu.data.copies import are_cells, repeats
 from lamu.data.encoding import Encoding
 from lamu.data.imputation import Completions
@@ -304,6 +304,7 @@ class PosteriorEstimator(BaseEstimator):
         """Checks rows, and targets if given, and returns them as numbers."""
         if not reset:
             check_is_fitted(self)
+        X = readable(X)
         for name, values in zip("Xy", (X, *y), strict=False):  # in place of scikit-learn, which reads masked ones
             if np.ma.isMaskedArray(values):
                 refuse_unread(name, values)
@@ -382,6 +383,7 @@ class BayesianEstimator(PosteriorEstimator):
             ValueError: for inputs that cannot be used: infinity, a column without a value, another number of rows
                 than y has, weights that are negative or all zero, targets outside the likelihood's support.
         """
+        y, sample_weight = readable(y), readable(sample_weight)
         _refuse_lacking(y)
         refuse_other_order({"X": X, "y": y, "sample_weight": sample_weight, "groups": groups})
         X, y = self._validated(X, y, reset=True, ensure_min_samples=2)

@@ -29,7 +29,7 @@ from lamu.families import Ensemble, Point
 from lamu.folds import folds_for, folds_of, unit_about
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood, Scaled
 from lamu.likelihoods.table import LIKELIHOODS
-from lamu.model import Model, offset_per_output
+from lamu.model import Model, offset_per_output, one_a_row
 from lamu.networks import Columns, KernelFeatures, Standardised, TableNetwork
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
@@ -193,6 +193,7 @@ def fit_table(
         way = f"write lamu.likelihoods.{call}" if call else "give one of lamu.likelihoods, for instance Gaussian()"
         raise TypeError(f"the likelihood is {likelihood!r}; {way}")
     rows = Arrays.of({"x": x, "y": y, "weight": weight, "offset": offset, "groups": groups})
+    rows = replace(rows, y=one_a_row(likelihood, rows.y))
     if rows.offset is not None:
         width = likelihood.outputs(rows.y)
         if likelihood.output_scales(width)[0] != "log means":
