@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import jax
@@ -179,3 +180,16 @@ def test_a_law_must_be_one() -> None:
         Scale(0.3)  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="GammaVariance is not conjugate"):
         GammaVariance().precision_prior(jnp.ones(1))
+
+
+def test_a_mean_field_of_weights_and_scales_is_told_to_take_another_way() -> None:
+    prior, rows = Horseshoe(), (np.ones((30, 2)), np.arange(30.0))
+    network = lamu.networks.Linear()
+    around = lamu.Model(prior.around(network), lamu.likelihoods.Gaussian(1.0), prior).standardised(*rows)
+    plain = lamu.Model(network, lamu.likelihoods.Gaussian(1.0), prior).standardised(*rows)
+    ivon, conjugate = lamu.algorithms.ivon(), lamu.algorithms.conjugate_scales(lamu.algorithms.ivon())
+    for model, algorithm, told in ((around, ivon, 1), (plain, conjugate, 0), (around, lamu.algorithms.laplace(), 0)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", lamu.Unconverged)
+            lamu.fit(model, rows, algorithm, steps=3)
+        assert sum("weights and their scales" in str(each.message) for each in caught) == told

@@ -36,6 +36,7 @@ from lamu.running.conclusion import (
     warn_first_guess,
     warn_probabilities,
     warn_rare_events,
+    warn_scales_apart,
     warn_seen_rows,
     warn_unconverged,
     warn_worse_than_mean,
@@ -229,6 +230,7 @@ def fit(
         result = run.finish(validation_rows)
         warn_unconverged(result, example, chosen_earlier=best.state is not None and not best.chosen_last)
         warn_few_rows(result, rows)
+        warn_scales_apart(result)
         if traits.linearises and not length.is_pretrained:
             warn_rare_events(model, rows)
         if not (length.is_pretrained or devices.spans_processes):  # whose rows lie on several

@@ -378,7 +378,7 @@ class Hierarchy(IndependentLeaves):
 
     def check(self, params: Params) -> None:
         """Raises a ValueError if the weights, with or without scales, cannot have this prior."""
-        self.check_weights(params["weights"] if _holds_scales(params) else params)
+        self.check_weights(params["weights"] if holds_scales(params) else params)
 
     def check_weights(self, weights: Params) -> None:
         """Raises a ValueError if the standardised weights cannot have their prior, or a level has no leaf."""
@@ -392,7 +392,7 @@ class Hierarchy(IndependentLeaves):
         Raises:
             ValueError: for weights without scales, whose density is an integral.
         """
-        if not _holds_scales(params):
+        if not holds_scales(params):
             raise ValueError(
                 f"the prior {type(self).__name__} has no density of weights without their scales; give "
                 "Model(prior.around(network), likelihood, prior), or fit with conjugate_scales(ivon())"
@@ -405,7 +405,7 @@ class Hierarchy(IndependentLeaves):
 
     def sample(self, key: RandomKey, params: Params) -> Params:
         """Returns a draw, a tree like `params`: of z and u, or of the weights where `params` has no scales."""
-        if not _holds_scales(params):
+        if not holds_scales(params):
             return self.scaled(self.sample(key, {"scales": self.start(params), "weights": params}))
         scales = {}
         for i, level in enumerate(self.levels):
@@ -416,7 +416,7 @@ class Hierarchy(IndependentLeaves):
         return {"scales": scales, "weights": self.standardised.sample(jax.random.fold_in(key, 0), params["weights"])}
 
 
-def _holds_scales(params: Params) -> bool:
+def holds_scales(params: Params) -> bool:
     return isinstance(params, dict) and set(params) == {"scales", "weights"}
 
 
