@@ -20,17 +20,17 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (104_919, 74_000),
+    "lines": (104_941, 74_000),
     "files": (347, 330),
-    "lines of code": (52_253, 36_000),
-    "lines of code, core": (34_749, 25_000),
+    "lines of code": (52_267, 36_000),
+    "lines of code, core": (34_763, 25_000),
     "lines of code, graphs": (8_428, 6_000),
     "lines of code, tables": (9_076, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.474, 0.5),
     "import lines a line of code": (0.166, 0.15),
     "`Any` a thousand lines of code": (40, 40),
-    "`isinstance` a thousand lines of code": (24.1, 14),
+    "`isinstance` a thousand lines of code": (24.2, 14),
     "abstract bases": (44, 30),
     "names of classes in two files": (23, 0),
 }
