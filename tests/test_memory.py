@@ -18,6 +18,7 @@ import pytest
 
 import lamu
 from lamu import memory
+from lamu.algorithms.post_hoc import laplace_fit
 from lamu.data import Arrays
 from lamu.families import Draws
 from lamu.objective import Objective
@@ -370,3 +371,16 @@ def test_what_a_process_held_is_not_what_its_parent_did() -> None:
         check=True,
     )
     assert 2**20 < int(told.stdout) < held.nbytes < (memory.most_held() or 0)
+
+
+def test_a_precision_is_counted_alike_before_the_steps_and_after_them() -> None:
+    weights = {"kernel": jnp.zeros((10, 10))}
+    size = laplace_fit.bytes_held(Dense, weights)
+    for asked in (
+        lambda: laplace_fit.check_memory(Dense, weights, weights),
+        lambda: laplace_fit._require_room(Dense, weights),
+    ):
+        with memory.within(size):
+            asked()
+        with memory.within(size - 1), pytest.raises(ValueError, match="precision of 100 weights"):
+            asked()

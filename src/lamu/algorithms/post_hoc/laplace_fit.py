@@ -387,10 +387,9 @@ def _sum_of_logs(precision: OperatorTree, mean: Params) -> Array:
 
 def _require_room(structure: AnyStructure, weights: Params) -> None:
     """Raises a ValueError if the operator does not fit in memory with its factor."""
-    size = 2 * structure.numbers_held(weights) * jnp.dtype(jnp.result_type(float)).itemsize
     name = getattr(structure, "__name__", str(structure)).lower()
     what = f"a {name} precision of {tree.dimension(weights):,} weights, with its factor,"
-    memory.demand(size, what, "take structure=KroneckerFactored(), or Diagonal")
+    memory.demand(bytes_held(structure, weights), what, "take structure=KroneckerFactored(), or Diagonal")
 
 
 def rows_per_pass(structure: AnyStructure, objective: Objective, params: Params, data: Data, most: int) -> int:
