@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -78,3 +79,26 @@ def test_what_holds_rows_is_not_said() -> None:
     assert empty_components(HiddenMarkov(2, 5).sites, of(), 1.0) == {}
     full = Beta(jnp.full(3, 9.0), jnp.full(3, 9.0))
     assert empty_components(STICKS, of(**{"break": full}), 1.0) == {}
+
+
+def test_rows_without_shared_variables() -> None:
+    """Of documents with a known prior of shares; vmp ended in `zip() argument 2 is longer than argument 1`."""
+
+    def program(m) -> None:
+        with m.rows():
+            share = m.sample("share", graphs.Dirichlet(jnp.ones(3)))
+            m.sample("y", graphs.Categorical(share), plate=4)
+
+    rows = {"y": np.array([[0, 1, 2, 2], [1, 1, 1, 1]])}
+    posterior = lamu.fit(lamu.Graph(program), rows, lamu.algorithms.vmp()).posterior
+    np.testing.assert_allclose(posterior.log_prob(rows), np.log([2 * 2 / 720, 2 * 24 / 720]))
+    np.testing.assert_allclose(posterior.local(rows)["share"].mean, np.array([[2, 2, 3], [1, 5, 1]]) / 7, rtol=1e-6)
+    told = posterior.predict({"y": np.array([[2, 2, 2, -1]])})
+    np.testing.assert_allclose(told.mean[0, 3], np.array([1, 1, 4]) / 6, rtol=1e-6)
+    # Entries of a plate with the same arguments were "cannot reshape array of shape (2, 1, 3)".
+    assert told.sample(jax.random.key(0), 2).shape == (2, 1, 4)
+    assert posterior.predict(2, samples=4).mean.shape == (2, 4, 3)
+    with pytest.raises(TypeError, match="no variables that all rows share, so that there is nothing to learn; take v"):
+        lamu.fit(lamu.Graph(program), rows, lamu.mcmc.nuts())
+    with pytest.raises(TypeError, match="nothing to learn"):
+        lamu.fit(lamu.Graph(program), rows, lamu.algorithms.em())

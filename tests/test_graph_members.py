@@ -398,6 +398,23 @@ def test_inputs_of_another_number_than_the_coefficients_are_named() -> None:
         lamu.fit(lamu.Graph(pupils), data, lamu.algorithms.vmp())
 
 
+def test_an_inverse_is_symmetric_up_to_rounding() -> None:
+    """`tau * Q` was "takes numbers and vectors, and tau is positive numbers"."""
+    Q = np.linalg.inv(2.0 * np.eye(3) + np.array([[0, 1, 0.5], [1, 0, 1], [0.5, 1, 0]]))
+    tilted = jnp.asarray(Q) + 1e-16 * jnp.asarray(np.triu(np.ones((3, 3)), 1))
+    assert not np.array_equal(tilted, tilted.T)
+
+    def program(m) -> None:
+        tau = m.sample("tau", Gamma(2.0, 1.0))
+        with m.rows():
+            m.sample("y", graphs.MultivariateNormal(jnp.zeros(3), tau * tilted))
+
+    y = jnp.asarray([[0.3, -0.4, 1.0]])
+    graph = lamu.Graph(program)
+    value = graph.row_bounds(graph.values({"tau": jnp.asarray(1.7)}), graph.read({"y": y}).full())
+    np.testing.assert_allclose(value, stats.multivariate_normal(cov=np.linalg.inv(1.7 * Q)).logpdf(y[0]), rtol=1e-9)
+
+
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
 def test_a_positive_number_scales_a_known_precision_matrix(sign: float) -> None:
     """As in a conditional autoregression, whose neighbours' entries are negative."""

@@ -490,7 +490,9 @@ def _require_closed(row: Row) -> None:
             name = sorted(open_to)[0]
             raise TypeError(
                 f"the best belief about {name!r} has no closed form, because {site.name!r} depends on it through a "
-                f"network or a likelihood; name a local that draws it, Graph(program, local={{{name!r}: ...}})"
+                f"network or a likelihood; name a local that draws it, Graph(program, local={{{name!r}: ...}}), or "
+                f"write it outside of m.rows(), with plate=N for N rows, and index it by a column of row numbers, "
+                f'{name}[m.data("row")]'
             )
 
 
@@ -563,7 +565,8 @@ def require_summed(local: Mapping[str, Local], row: Row) -> None:
             )
         raise TypeError(
             f"the latents {names} of a row meet, and their sum has no closed form at a point; use vmp(), svi() or "
-            "em(), observe one of them, or name a local that draws one, Graph(program, local={...})"
+            "em(), observe one of them, name a local that draws one, Graph(program, local={...}), or write one outside "
+            'of m.rows(), with plate=N for N rows, and index it by a column of row numbers, e[m.data("row")]'
         )
 
 

@@ -223,7 +223,11 @@ class Graph(GraphMessages):
 
         Networks and locals have their own initial parameters, and dispersions those of their likelihoods. The state is
         empty, or the number of training steps if a local counts them.
+
+        Raises:
+            TypeError: if there is nothing to learn.
         """
+        self.require_shared()
         params = first_parameters(self, key, batch)
         self.prior.check(params["network"])
         counts = any(local.counts for local in (self.local or {}).values())

@@ -217,6 +217,8 @@ class GraphMessages(MessageTarget):
 
     def require_messages(self, asked: str, exact: bool = True) -> None:
         """Raises a TypeError for a likelihood without exact messages, if all must be exact."""
+        if asked in ("em()", "svi()"):
+            self.require_shared()
         for name, likelihood in likelihoods_of(self.in_rows).items() if exact else ():
             above = next(site.factor.names for site in self.in_rows if site.name == name)
             raise TypeError(
@@ -232,6 +234,14 @@ class GraphMessages(MessageTarget):
                     f"{factor.width} outputs for each target of {site.name!r}, is taken at their mean, so that "
                     f"{', '.join(about)} would keep the deviation of the prior; use ivon() or nuts()"
                 )
+
+    def require_shared(self) -> None:
+        """Raises a TypeError if there is nothing to learn."""
+        if not (self.shared or self.networks or self.local or likelihoods_of(self.in_rows)):
+            raise TypeError(
+                "the program has no variables that all rows share, so that there is nothing to learn; take vmp(), "
+                "whose posterior answers local, predict and log_prob of rows"
+            )
 
     def first_belief(self, key: RandomKey, batch: Batch, temperature: Any) -> Product:
         # Of svi, whose likelihoods have an expectation by quadrature.

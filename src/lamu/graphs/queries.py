@@ -513,7 +513,8 @@ def _words(site: GraphSite) -> int:
 
 def _values(graph: Any, belief: Belief, samples: int, key: RandomKey) -> Any:
     """Returns T of samples of θ, along a leading axis; one for a point."""
-    return jax.vmap(graph.values_of)(finite_draws(belief.draws(key, samples)))
+    draws = finite_draws(belief.draws(key, samples))
+    return jax.vmap(graph.values_of)(draws) if jax.tree.leaves(draws) else graph.values_of(draws)
 
 
 @partial(jax.jit, static_argnames=("each", "count"))
@@ -577,7 +578,8 @@ def _entries(
     with lenient():
         mean, variance = factor.predicted(here)
         shape = _shape(site)
-        if shape is not None and not isinstance(factor, CategoricalFactor):
+        if shape is not None:  # several observations with the same arguments
+            shape = (*shape, *mean.shape[-1:]) if isinstance(factor, CategoricalFactor) else shape
             mean, variance = jnp.broadcast_to(mean, shape), jnp.broadcast_to(variance, shape)
     if isinstance(factor, CategoricalFactor | WordsFactor):
         return jnp.log(mean).reshape(-1, mean.shape[-1]), {}, None

@@ -231,7 +231,7 @@ def _have_deviations(model: MessageTarget, rows: Arrays) -> bool:
     example = rows.example(1)
     sites = model.in_rows if isinstance(model, Graph) else ()
     latent = model.has_categories(example) or any(site.name not in example.y for site in sites)
-    if (len(model.blocks) < 2 and not latent) or model.frozen or model.has_alike_members(example):
+    if not model.kinds or (len(model.blocks) < 2 and not latent) or model.frozen or model.has_alike_members(example):
         return False
     if isinstance(model, Graph):
         # Of products W @ z the rotations are free, but of one entry each (their sign is no direction), or if a side is

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 
+from lamu.families.exponential import symmetric
 from lamu.graphs.expressions.interface import Environment, Expression, Input, KnownValue, common_shape, lifted
 from lamu.graphs.statistics import (
     Chance,
@@ -221,6 +222,7 @@ class ScaledMatrix(Expression):
     matrix: Any  # Q
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "matrix", symmetric(jnp.asarray(self.matrix)))
         least = np.min(np.linalg.eigvalsh(self.matrix))
         if not least > self.matrix.size * jnp.finfo(self.matrix.dtype).eps * np.max(np.abs(self.matrix)):
             raise ValueError(
@@ -295,8 +297,9 @@ def scaled(left: Any, right: Any) -> Expression:
 
 
 def is_matrix(known: KnownValue) -> bool:
-    """Whether known numbers are a symmetric matrix."""
-    return jnp.ndim(known.value) == 2 and np.array_equal(known.value, np.transpose(known.value))
+    """Whether known numbers are a symmetric matrix, up to the rounding errors of an inverse."""
+    Q = np.asarray(known.value)
+    return Q.ndim == 2 and Q.shape[0] == Q.shape[1] and np.allclose(Q, Q.T, rtol=0.0, atol=1e-6 * np.max(np.abs(Q)))
 
 
 def multiplies_variables(node: Any, beside: frozenset[str] = frozenset(), entries: int = 1) -> bool:
