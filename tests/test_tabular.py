@@ -539,14 +539,16 @@ def test_costly_candidates_go_on_where_the_first_fold_needs_them():
     cheap = random.normal(-1.0, 0.5, (rows, 2))
     better, same, none = cheap[:, 0] + 0.2, cheap[:, 0] + random.normal(0.0, 0.01, rows) - 0.01, cheap[:, 1] - 3.0
     together = lambda *costly: np.column_stack([cheap, *costly])
-    choice = lambda densities, counts=None: candidates_to_continue(
-        densities, range(2, densities.shape[1]), np.ones(len(densities)) if counts is None else counts, 1.0
+    choice = lambda densities, counts=None, groups=None: candidates_to_continue(
+        densities, range(2, densities.shape[1]), np.ones(len(densities)) if counts is None else counts, 1.0, groups
     )
     assert choice(together(same, none)) == []
     assert choice(together(none, better)) == [3]
     assert choice(together(better, better)) in ([2], [3])  # of two of a kind one is enough
     assert choice(together(same, none)[:49]) == [2, 3], "few rows do not show that a candidate is not needed"
     assert choice(together(same, none), np.full(rows, 0.2)) == []
+    of_groups = [choice(together(same, none), None, np.arange(rows) % number) for number in (rows, 49)]
+    assert of_groups == [[], [2, 3]], "few groups do not show it either"
     # Rows without weight say nothing: the others need the candidate.
     half = np.where(np.arange(rows) < rows // 2, 1.0, 0.0)
     assert choice(together(np.where(half > 0, better, -9.0)), half) == [2]

@@ -11,9 +11,10 @@ import numpy as np
 
 from lamu import tree
 from lamu.composition import stacking_weights
+from lamu.data.splits import sums_of_groups
 from lamu.networks import TableNetwork
 from lamu.priors import Normal
-from lamu.typing import Params
+from lamu.typing import Params, Rows
 
 __all__ = ["ADDITIVE", "KERNELS", "NETWORKS", "Candidate", "candidates_for", "candidates_to_continue", "sharpened"]
 
@@ -123,10 +124,12 @@ def sharpened(members: Params, factor: float) -> Params:
 # the others moved by -.0011 to +.0014 (vehicle, ± .0011).
 _WORTH = 0.003  # nats a row
 _SURE = 3.0  # standard errors
-_FEWEST = 50  # rows of a fold; with fewer a standard error is unreliable
+_FEWEST = 50  # rows of a fold, or groups; with fewer a standard error is unreliable
 
 
-def candidates_to_continue(densities: np.ndarray, costly: Sequence[int], counts: np.ndarray, pull: float) -> list[int]:
+def candidates_to_continue(
+    densities: np.ndarray, costly: Sequence[int], counts: np.ndarray, pull: float, groups: Rows | None = None
+) -> list[int]:
     """Returns the costly candidates that train on further folds, from log densities `[rows, candidates]`."""
     undecided, candidates = list(costly), range(densities.shape[1])
     mixtures: dict[tuple[int, ...], np.ndarray] = {}
@@ -145,9 +148,12 @@ def candidates_to_continue(densities: np.ndarray, costly: Sequence[int], counts:
         mean = np.average(gains, weights=counts)
         effective = counts.sum() ** 2 / (counts**2).sum()
         error = np.sqrt(np.average((gains - mean) ** 2, weights=counts) / max(effective - 1, 1e-9))
+        if groups is not None:
+            error = np.linalg.norm(sums_of_groups(counts * (gains - mean), groups)) / counts.sum()
         return float(mean), float(mean + _SURE * error)
 
-    if not undecided or len(undecided) == len(candidates) or counts.sum() < _FEWEST:
+    units = counts.sum() if groups is None else len(set(groups.tolist()))
+    if not undecided or len(undecided) == len(candidates) or units < _FEWEST:
         return undecided
     if gain(undecided)[1] < _WORTH:
         return []

@@ -278,9 +278,9 @@ def fit_table(
         first = replace(table, judges=table.judges[:1])
         judged = first.found({**{each: path.split(folds)[0] for each, path in paths.items()}, **opened})
         of_costly = range(len(paths), len(judged))
-        going = [
-            judged[each].candidate for each in candidates_to_continue(_stacked(judged), of_costly, first.counts, _PULL)
-        ]
+        of_judges = None if rows.groups is None else np.asarray(rows.groups)[first.judges[0]]
+        continued = candidates_to_continue(_stacked(judged), of_costly, first.counts, _PULL, of_judges)
+        going = [judged[each].candidate for each in continued]
         threads.leave_out(_part(each, k) for each in costly if each not in going for k in range(1, folds))
         rest = {
             each: [threads.start({_part(each, k): pieces[each].member(k)}) for k in range(1, folds)] for each in going
