@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (104_965, 74_000),
+    "lines": (104_971, 74_000),
     "files": (347, 330),
-    "lines of code": (52_284, 36_000),
+    "lines of code": (52_289, 36_000),
     "lines of code, core": (34_762, 25_000),
     "lines of code, graphs": (8_444, 6_000),
-    "lines of code, tables": (9_078, 5_000),
+    "lines of code, tables": (9_083, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.474, 0.5),
     "import lines a line of code": (0.166, 0.15),
