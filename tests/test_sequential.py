@@ -17,6 +17,7 @@ from lamu.algorithms import adam, conjugate, deep_ensemble, extended_kalman, ivo
 from lamu.combine import merge, remove
 from lamu.data import Batch
 from lamu.families import Beta, Gamma, Gaussian, NormalGamma, Point
+from lamu.families.points import DispersionMixture
 from lamu.model import Model
 from lamu.objective import BatchLoss, NetworkParameters, Objective
 from lamu.observations import Bernoulli, Normal, Poisson
@@ -214,6 +215,37 @@ def test_the_noise_of_earlier_rows_is_known(algorithm: Any, tmp_path: Any) -> No
     # What two fits knew of the noise is known to the third.
     third = both.model.with_prior(both)
     np.testing.assert_allclose(tree.ravel(third.prior.dispersions.precision.values)[0], 160, rtol=0.1)
+
+
+def test_dispersions_that_were_integrated_over_are_a_prior() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(90, 1))
+    y = rng.gamma(2.0, np.exp(0.5 * x[:, 0]) / 2.0)
+    model = Model(lamu.networks.Linear(), lamu.likelihoods.Gamma())
+    at_once, first = (lamu.fit(model, rows, laplace()).posterior for rows in ((x, y), (x[:84], y[:84])))
+    assert isinstance(first.belief, DispersionMixture)
+    # By draws of the mixture.
+    weights, dispersions = first.belief.matched()
+    draws = jax.vmap(first.belief.sample)(jax.random.split(jax.random.key(0), 20_000))
+    flat = np.stack([leaf.reshape(20_000) for leaf in jax.tree.leaves(draws["network"])])
+    np.testing.assert_allclose(np.linalg.inv(weights.precision.matrix), np.cov(flat), rtol=0.05, atol=1e-4)
+    np.testing.assert_allclose(np.std(draws["likelihood"]["log_shape"]), dispersions.std["log_shape"][0], rtol=0.03)
+    both = lamu.fit(model.with_prior(first), (x[84:], y[84:]), laplace()).posterior
+    for one, other in zip(jax.tree.leaves(both.mean), jax.tree.leaves(at_once.mean), strict=True):
+        np.testing.assert_allclose(one, other, atol=0.03)
+    for one, other in zip(jax.tree.leaves(both.std), jax.tree.leaves(at_once.std), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0.1)
+
+
+def test_later_rows_need_not_have_every_class() -> None:
+    ordinal = Model(lamu.networks.Linear(), lamu.likelihoods.Ordinal(3))
+    y = np.digitize(Y, [-1.0, 1.0])
+    first = lamu.fit(ordinal, (X, y), ivon(), steps=20).posterior
+    seen = y > 0
+    with pytest.raises(ValueError, match="no row has the category 0"):
+        lamu.fit(ordinal, (X[seen], y[seen]), ivon(), steps=20)
+    later = lamu.fit(ordinal.with_prior(first), (X[seen], y[seen]), ivon(), steps=20).posterior
+    assert np.all(np.isfinite(tree.ravel(later.mean)[0]))
 
 
 def test_a_belief_about_weights_and_noise_together_takes_rows_in_closed_form() -> None:

@@ -312,7 +312,9 @@ class Model(Target):
             return Stream(rows, prepare=self._checked)
         given, rows = rows, self._of_one(rows)
         y = jax.tree.map(np.asarray, rows.y)
-        if given is data:  # most likely a part of rows that were read before
+        if (
+            given is data or self.earlier_dispersions is not None
+        ):  # a part of rows that were read before, or after others
             self.likelihood.check(y)
         else:
             self.likelihood.check_training(y)

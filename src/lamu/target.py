@@ -27,6 +27,7 @@ from lamu.data.stream import Stream
 from lamu.data.wording import getattr_or_substitute
 from lamu.families import Gaussian, PartialBelief, Point, Product
 from lamu.families.matrix_normal import LinearNormalGamma, NoiseScale
+from lamu.families.points import DispersionMixture
 from lamu.operators import Diagonal
 from lamu.priors import Belief, Prior
 from lamu.priors.belief import tempered
@@ -412,6 +413,8 @@ class Target(ABC):
             (5,)
         """
         belief, rest = weights_belief(posterior), None
+        if isinstance(belief, DispersionMixture):
+            belief = belief.matched()[0]
         if isinstance(belief, PartialBelief):  # binary weights and a point, which keeps its prior
             belief, rest = belief.belief, self.prior
         if isinstance(belief, LinearNormalGamma):
@@ -428,6 +431,8 @@ class Target(ABC):
     def _known_dispersions(self, posterior: Any) -> Gaussian | None:
         """Returns the belief about the dispersions after the earlier rows; None where there are no dispersions."""
         belief = posterior.belief.factors.get("likelihood") if isinstance(posterior.belief, Product) else None
+        if isinstance(posterior.belief, DispersionMixture):
+            return posterior.belief.matched()[1]
         if isinstance(belief, NoiseScale):
             return Gaussian(belief.mean, Diagonal({"log_scale": 4 * belief.precision.shape}))
         if not isinstance(belief, Point) or not jax.tree.leaves(belief.mean) or posterior.data_size is None:

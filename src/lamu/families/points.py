@@ -8,9 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.flatten_util import ravel_pytree
 
 from lamu.base.compile_once import compiled_once
+from lamu.families.gaussian import Gaussian
 from lamu.families.interface import Family, IndependentDraws
+from lamu.operators import Dense, Diagonal
 from lamu.record import measured, record
 from lamu.typing import Array, Belief, Params, RandomKey, Rows, Statistics
 
@@ -200,6 +203,18 @@ class DispersionMixture(Ensemble, IndependentDraws):
         away = jax.tree.map(lambda each, mean: each - mean[None], self.stacked.mean, self.mean)
         within: Params = jax.vmap(lambda member: member.std)(self.stacked)
         return self._averaged(jax.tree.map(lambda a, s: a**2 + s**2, away, within))
+
+    def matched(self) -> tuple[Gaussian, Gaussian]:
+        """Returns Gaussians about the weights and the dispersions with the moments of the mixture."""
+        members: Belief = self.stacked
+        network, each = self.mean["network"], members.factors["network"]
+        mean = ravel_pytree(network)[0]
+        away = jax.vmap(lambda leaves: ravel_pytree(leaves)[0])(each.mean) - mean[None]
+        within = jax.vmap(lambda precision: jnp.linalg.inv(precision.dense(network)))(each.precision)
+        covariance = self._averaged(within + away[:, :, None] * away[:, None, :])
+        dispersions = jax.tree.map(lambda variance: 1 / variance, self.marginal_variance()["likelihood"])
+        weights = Gaussian(network, Dense(jnp.linalg.inv(covariance)))
+        return weights, Gaussian(self.mean["likelihood"], Diagonal(dispersions))
 
     def _averaged(self, values: Params) -> Params:
         weights = jnp.exp(self.log_weights)
