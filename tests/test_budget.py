@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (104_971, 74_000),
+    "lines": (104_993, 74_000),
     "files": (347, 330),
-    "lines of code": (52_289, 36_000),
-    "lines of code, core": (34_762, 25_000),
+    "lines of code": (52_305, 36_000),
+    "lines of code, core": (34_778, 25_000),
     "lines of code, graphs": (8_444, 6_000),
     "lines of code, tables": (9_083, 5_000),
     "lines of code, outside of the library": (0, 0),
