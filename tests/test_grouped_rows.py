@@ -48,6 +48,15 @@ def test_folds_and_splits_have_whole_groups_and_even_sizes_and_classes(seed: int
     assert 0 < SICK[test].sum() < SICK.sum()
 
 
+def test_rare_classes_are_held_out_as_often_as_their_share_and_never_whole() -> None:
+    groups = np.repeat(np.arange(20), 6)
+    classes = np.repeat([0, 1, 2, 3], [66, 36, 12, 6])  # of eleven, six, two and one group
+    parts = [split(classes, 0.2, seed, stratify=True, groups=groups) for seed in range(60)]
+    assert all(set(classes[train]) == {0, 1, 2, 3} for train, _ in parts)
+    assert all(12 <= len(test) <= 36 for _, test in parts)
+    assert 0.1 < np.mean([2 in classes[test] for _, test in parts]) < 0.7
+
+
 def test_the_seed_moves_groups_and_large_groups_leave_rows_on_both_sides() -> None:
     assert len({tuple(split(N, 0.2, seed, groups=PATIENTS)[1]) for seed in range(5)}) == 5
     for groups in (np.repeat(np.arange(count), 3) for count in (2, 3, 4)):

@@ -195,7 +195,11 @@ def _shares_of_groups(classes: np.ndarray | None, groups: np.ndarray) -> tuple[n
 
 def _held_out_groups(shares: np.ndarray, share: float, rng: np.random.RandomState) -> np.ndarray:
     """Returns which groups are held out: at random, each that brings all shares nearer to the requested one."""
-    missing, held_out = np.full(shares.shape[1], share), np.zeros(len(shares), bool)
+    # A class of few groups has a whole number of them held out, rounded at random: else none of two ever was. A group
+    # that has all rows of a class is not.
+    groups = np.sum(shares > 0, axis=0)
+    missing, held_out = np.floor(share * groups + rng.uniform(size=len(groups))) / groups, np.zeros(len(shares), bool)
+    missing[0], missing[groups < 2] = share, 0.0
     distances = lambda groups: np.sum((missing - groups) ** 2, axis=-1)
     order = rng.permutation(len(shares))
     for group in order[:-1]:
