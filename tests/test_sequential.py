@@ -110,6 +110,18 @@ def test_a_temperature_is_carried_read_and_may_be_overruled(tmp_path: Any) -> No
         lamu.composition.average([whole, old])
 
 
+def test_a_run_at_another_temperature_than_that_of_its_prior_is_told(caplog: Any) -> None:
+    half = regression(LINEAR, np.arange(12), temperature=0.5)
+    for temperature, told in ((0.5, False), (1.0, True)):
+        caplog.clear()
+        with caplog.at_level("WARNING", "lamu"):
+            regression(LINEAR.with_prior(half), np.arange(12, 24), temperature=temperature)
+        assert ("give temperature=0.5 to go on" in caplog.text) is told
+    fit = lamu.fit(LINEAR, (X, Y), conjugate())
+    with pytest.raises(TypeError, match=r"this is a Fit; of a Fit give fit.posterior"):
+        LINEAR.with_prior(fit)
+
+
 def test_an_algorithm_of_ones_own_need_not_say_its_temperature() -> None:
     from lamu.protocol import Algorithm
 

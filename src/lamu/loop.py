@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +24,7 @@ from lamu.data.stream import Stream
 from lamu.model import Model
 from lamu.objective import Objective
 from lamu.posterior import Posterior
-from lamu.priors import ByPath, Discrete, Prior
+from lamu.priors import Belief, ByPath, Discrete, Prior
 from lamu.protocol import Algorithm, Traits, require_algorithm, runnable
 from lamu.running.checkpoints import Checkpoints
 from lamu.running.compiled_steps import Keys, OneDevice, draw_of, handle, keys_of, start, start_quickly, whole_seed
@@ -201,6 +202,7 @@ def fit(
                 f"microbatch_size={microbatch_size!r} cuts a network's rows, and {model.name} has no network"
             )
         objective = Objective(model, _size_of(rows, data_size), temperature, likelihood_power, microbatch_size)
+        _tell_of_temperature(model, objective)
         best, keys = Best(stop), keys_of(seed)
         # A longer run may differ in its length, and in the rates that fall over it: these do not identify a run.
         saved = None
@@ -469,6 +471,19 @@ def _size_of(rows: Arrays | Stream, data_size: Number | None) -> Number:
     if not isinstance(rows, Arrays):
         raise ValueError("data that comes in batches has no known size; give data_size=N, the number of its rows")
     return float(rows.count)
+
+
+def _tell_of_temperature(model: Target, objective: Objective) -> None:
+    """Logs that the prior is a posterior at another temperature than this run."""
+    before, now = model.prior.temperature if isinstance(model.prior, Belief) else None, objective.temperature
+    if before is not None and float(before) != float(now):
+        logging.getLogger("lamu").warning(
+            "The prior is a posterior at the temperature %g, and this run is at %g; give temperature=%g to go on as it "
+            "was fitted.",
+            float(before),
+            float(now),
+            float(before),
+        )
 
 
 def _devices_of(mesh: object, algorithm: Algorithm) -> OneDevice:

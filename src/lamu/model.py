@@ -43,6 +43,7 @@ _Rows = TypeVar("_Rows", Arrays, Batch)
 _TARGETS_ALONE = "the data are targets alone, and a network needs inputs; give (x, y)"
 
 _SMALL = 1 << 20  # bytes of inputs that are checked at once
+_LONGEST = 300  # characters of a representation in an error
 
 
 @record
@@ -431,14 +432,19 @@ class Model(Target):
         ):
             if not same_structure(mine, theirs):
                 raise ValueError(
-                    f"the posterior is about the {name} {theirs!r}, and this model has {mine!r}, whose parameters are "
-                    "others; use posterior.model"
+                    f"the posterior is about the {name} {_brief(theirs)}, and this model has {_brief(mine)}, whose "
+                    "parameters are others; use posterior.model"
                 )
         if not (same(self.network, other.network) and same(_scaling(self), _scaling(other))):
             raise ValueError(
                 "the posterior's model scales features or targets by other constants, so its weights mean something "
                 "else here; use posterior.model, which keeps its scaling"
             )
+
+
+def _brief(part: Any) -> str:
+    """Returns the start of a representation, which may hold arrays."""
+    return repr(part) if len(repr(part)) <= _LONGEST else f"{repr(part)[:_LONGEST]}…"
 
 
 def _require_columns(x: Any) -> None:

@@ -412,6 +412,11 @@ class Target(ABC):
             >>> both.predict(x[:5]).mean.shape
             (5,)
         """
+        if not hasattr(posterior, "belief"):
+            raise TypeError(
+                f"with_prior takes a lamu.Posterior, and this is a {type(posterior).__name__}; of a Fit give "
+                "fit.posterior, and where several fits are mixed, which have no one belief, fit all rows together again"
+            )
         belief, rest = weights_belief(posterior), None
         if isinstance(belief, DispersionMixture):
             belief = belief.matched()[0]
@@ -424,7 +429,8 @@ class Target(ABC):
             )
         self.require_same(posterior.model)
         power = posterior.temperature if temperature is None else temperature
-        prior = Belief(tempered(belief, power), rest, dispersions=self._known_dispersions(posterior))
+        known = self._known_dispersions(posterior)
+        prior = Belief(tempered(belief, power), rest, dispersions=known, temperature=power)
         start = (self.unconstrained(posterior.mean), posterior.network_state)
         return replace(self.under_prior(prior), start=start)
 

@@ -32,6 +32,7 @@ class Belief(Prior):
             covers all.
         dispersions: what an earlier fit knows of the likelihood's dispersions, a belief about them that takes the place
             of the likelihood's own prior; None where nothing is known.
+        temperature: T of the posterior that q is the power T of; a run at another one is told. None where q is no posterior's.
         peak: log q at its mean in nats, which needs the determinant of the precision; computed for a Gaussian.
 
     Raises:
@@ -51,6 +52,7 @@ class Belief(Prior):
     rest: Prior | None = None
     peak: Number | None = None
     dispersions: Family | None = field(default=None, metadata={"added": True})
+    temperature: Number | None = field(default=None, metadata={"added": True})
 
     def __post_init__(self) -> None:
         name = type(self.belief).__name__
