@@ -32,7 +32,7 @@ class Belief(Prior):
             covers all.
         dispersions: what an earlier fit knows of the likelihood's dispersions, a belief about them that takes the place
             of the likelihood's own prior; None where nothing is known.
-        temperature: T of the posterior that q is the power T of; a run at another one is told. None where q is no posterior's.
+        temperature: T of the posterior that q was made of, of which runs at another one tell; None where there is none.
         peak: log q at its mean in nats, which needs the determinant of the precision; computed for a Gaussian.
 
     Raises:
