@@ -40,6 +40,18 @@ def test_a_share_is_set_aside_by_the_seed_and_never_learned_from() -> None:
     assert not np.array_equal(other.y, held.y)
 
 
+def test_rows_of_training_are_told_among_validation_rows() -> None:
+    rows = Arrays.of((X, Y))
+    with pytest.warns(
+        UserWarning, match="20 of 25 validation rows are training rows too, which reward what knows them"
+    ):
+        split_validation(rows, (np.concatenate([X[:20], X[:5] + 1.0]), Y[:25]), LINEAR, seed=0)
+    split_validation(rows, (X + 1.0, Y), LINEAR, seed=0)
+    split_validation(rows, rows.take(np.arange(20)), LINEAR, seed=0)  # rows that were read: another stage's part
+    few = np.arange(60) % 4  # each of four rows is on both sides of any split
+    split_validation(Arrays.of((X[few], Y[few])), (X[few[:20]], Y[few[:20]]), LINEAR, seed=0)
+
+
 def test_classes_keep_their_shares_where_they_can() -> None:
     labels = np.repeat([0, 1], [50, 10]).astype(np.int32)
     _, held = split_validation(Arrays.of((X, labels)), 0.2, COIN, seed=0)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from lamu.base.arguments import whole_number
+from lamu.data.copies import seen_rows
 from lamu.scores.proper_scores import right, target
 from lamu.typing import Prediction, Targets
 
@@ -40,26 +39,22 @@ def require_unseen(calibration: object, training: object) -> None:
             ...
         ValueError: 1 of 3 rows to calibrate on are rows of training too, the first one row 0; calibrate on others
     """
-    ours, theirs = _prints(calibration), _prints(training)
-    seen, counts = np.unique(theirs, return_counts=True)
-    shared = np.isin(ours, seen)
-    repeated = float(np.sum(counts[counts > 1]) / len(theirs))
-    explained = len(ours) * repeated + 3 * math.sqrt(len(ours) * repeated * (1 - repeated))
-    if shared.sum() > explained:
+    ours = _numbers(calibration)
+    shared = seen_rows(ours, _numbers(training))
+    if len(shared):
         raise ValueError(
-            f"{int(shared.sum())} of {len(ours)} rows to calibrate on are rows of training too, the first one row "
-            f"{int(np.argmax(shared))}; calibrate on others"
+            f"{len(shared)} of {len(ours)} rows to calibrate on are rows of training too, the first one row "
+            f"{shared[0]}; calibrate on others"
         )
 
 
-def _prints(rows: Any) -> np.ndarray:
-    """Returns a fingerprint of each row, `[N]`."""
+def _numbers(rows: Any) -> np.ndarray:
+    """Returns features and targets side by side, `[N, columns]`."""
     x, y = (np.asarray(part) for part in rows)
     if len(x) != len(y) or not len(x):
         raise ValueError(f"the rows have features of shape {x.shape} and targets of shape {y.shape}; give one of each")
     # One dtype: equal numbers in different dtypes are equal rows.
-    table = np.concatenate([part.reshape(len(x), -1).astype(np.float32) for part in (x, y)], axis=1)
-    return np.array([hashlib.blake2b(row.tobytes(), digest_size=16).hexdigest() for row in table])
+    return np.concatenate([part.reshape(len(x), -1).astype(np.float32) for part in (x, y)], axis=1)
 
 
 # Rows are ranked by doubt. Of held-out rows, those below the z-th smallest doubt are z − 1 independent draws of the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from lamu.data.arrays import Arrays
 from lamu.data.imputation import mixed
 from lamu.supports import value_of
 
-__all__ = ["are_cells", "cases", "copies_apart", "copies_together", "repeats", "row_hashes"]
+__all__ = ["are_cells", "cases", "copies_apart", "copies_together", "repeats", "row_hashes", "seen_rows"]
 
 # Copies may be cases, of a table of frequencies or of few values: then a new row is a copy too, and a fold with all
 # cases of a target in a cell leaves the others to be learned as if the cell had no such target. Or they stand for the
@@ -86,6 +87,22 @@ def are_cells(x: np.ndarray, y: np.ndarray) -> bool:
     _, first = np.unique(row_hashes([features, *y.reshape(len(y), -1).T]), return_index=True)
     targets = np.unique(features[first], return_counts=True)[1]
     return bool(targets[targets > 1].sum() >= len(first) / 2)
+
+
+def seen_rows(rows: np.ndarray, training: np.ndarray) -> np.ndarray:
+    """Returns the numbers of the rows that are training rows too; none where copies within these explain them."""
+    # A table with repeated rows has equal rows on both sides of any split: as many as the share of training rows with a
+    # copy explains, plus three standard errors.
+    if rows.shape[1] != training.shape[1]:
+        return np.zeros(0, int)
+    glance = np.linspace(0, rows.shape[1] - 1, min(rows.shape[1], _GLANCE)).astype(int)
+    ours, theirs = (row_hashes(part[:, glance].T) for part in (rows, training))
+    times = np.unique(theirs, return_counts=True)[1]
+    repeated, alike = float(np.sum(times[times > 1]) / len(theirs)), np.flatnonzero(np.isin(ours, theirs))
+    theirs = row_hashes(training[np.isin(theirs, ours)].T)
+    alike = alike[np.isin(row_hashes(rows[alike].T), theirs)]
+    explained = len(rows) * repeated + 3 * math.sqrt(len(rows) * repeated * (1 - repeated))
+    return alike if len(alike) > explained else alike[:0]
 
 
 def row_hashes(columns: Iterable[np.ndarray]) -> np.ndarray:

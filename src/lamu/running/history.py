@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from lamu import memory, tree
 from lamu.base.arguments import number, whole_number
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
-from lamu.data.copies import copies_together
+from lamu.data.copies import copies_together, seen_rows
 from lamu.data.splits import folds_of, num_groups, split, sums_of_groups
 from lamu.objective import Objective
 from lamu.protocol import Info, Traits, runnable
@@ -327,7 +328,10 @@ def split_validation(rows: object, validation: object, model: Target, seed: int)
         return rows, None
     share = 0.0 if isinstance(validation, bool) else number(validation)
     if share is None:
-        return rows, _readable(_counted(model.rows(validation)), model, rows)
+        held_out = _readable(_counted(model.rows(validation)), model, rows)
+        if isinstance(rows, Arrays) and held_out is not validation:  # else it is a part of the rows
+            _warn_of_seen(held_out, rows)
+        return rows, held_out
     if not 0.0 < share < 1.0:
         raise ValueError(
             f"validation={validation!r} is no share of the rows; give one between 0 and 1, for instance 0.1, or other "
@@ -378,6 +382,21 @@ def _counted(held_out: Arrays) -> Arrays:
             "these out"
         )
     return held_out
+
+
+def _warn_of_seen(held_out: Arrays, rows: Arrays) -> None:
+    """Warns of validation rows that are training rows."""
+
+    def numbers(part: Arrays) -> np.ndarray:
+        return np.column_stack([np.asarray(leaf).reshape(part.count, -1) for leaf in jax.tree.leaves((part.x, part.y))])
+
+    if seen := len(seen_rows(numbers(held_out), numbers(rows))):
+        warnings.warn(
+            f"{seen} of {held_out.count} validation rows are training rows too, which reward what knows them by heart; "
+            "give other rows, or a share, validation=0.1",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def _readable(held_out: Arrays, model: Target, rows: Any) -> Arrays:
