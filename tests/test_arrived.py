@@ -160,7 +160,7 @@ def test_classes_of_trained_weights_are_predicted_by_the_probit() -> None:
 
 def test_rows_that_the_network_has_seen_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     model = lamu.Model(lamu.networks.Trained(_line, {"slope": BEST}), GAUSSIAN)
-    for validation, said in ((0.2, True), ((X[:9], Y[:9]), False), (None, False)):
+    for validation, said in ((0.2, True), ((X[:9] + 0.01, Y[:9]), False), (None, False)):
         caplog.clear()
         with caplog.at_level(logging.WARNING, "lamu"):
             lamu.fit(model, (X, Y), lamu.algorithms.laplace(), epochs=0, validation=validation)
