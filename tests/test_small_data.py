@@ -381,3 +381,14 @@ def test_constant_targets_of_a_table_are_warned_of() -> None:
     """Its intervals have no width, where those of a linear model have one of about a unit."""
     with pytest.warns(UserWarning, match="all 12 targets are 7, which does not determine their noise: .*no width"):
         lamu.fit_table(np.arange(12.0)[:, None], np.full(12, 7.0), lamu.likelihoods.Gaussian(), folds=2, steps=15)
+
+
+def test_separable_classes_under_a_prior_that_holds_nothing_are_told() -> None:
+    x = np.random.default_rng(1).normal(size=(60, 3))
+    y = (x[:, 0] > 0).astype(int)
+    for scale, told in ((1.0, 0), (1e4, 1)):
+        model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli(), lamu.priors.Normal(scale))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", lamu.Underfit)
+            lamu.fit(model, (x, y), lamu.algorithms.laplace(), steps=300)
+        assert sum("a line separates the classes" in str(each.message) for each in caught) == told
