@@ -20,17 +20,17 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (105_057, 74_000),
+    "lines": (105_078, 74_000),
     "files": (347, 330),
-    "lines of code": (52_348, 36_000),
-    "lines of code, core": (34_808, 25_000),
+    "lines of code": (52_365, 36_000),
+    "lines of code, core": (34_825, 25_000),
     "lines of code, graphs": (8_444, 6_000),
     "lines of code, tables": (9_096, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.473, 0.5),
     "import lines a line of code": (0.166, 0.15),
     "`Any` a thousand lines of code": (39.9, 40),
-    "`isinstance` a thousand lines of code": (24.2, 14),
+    "`isinstance` a thousand lines of code": (24.3, 14),
     "abstract bases": (44, 30),
     "names of classes in two files": (23, 0),
 }
