@@ -124,7 +124,7 @@ def folds_of(y: np.ndarray, folds: int, seed: int, stratify: bool, groups: objec
         >>> [labels[part].tolist() for part in folds_of(labels, 3, seed=0, stratify=True)]
         [[0, 1], [0, 1], [0, 1]]
         >>> [part.tolist() for part in folds_of(labels, 2, seed=0, stratify=False, groups=[7, 7, 8, 8, 8, 7])]
-        [[2, 3, 4], [0, 1, 5]]
+        [[0, 1, 5], [2, 3, 4]]
     """
     rng = np.random.default_rng(seed)
     if groups is not None:

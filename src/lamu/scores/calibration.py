@@ -467,7 +467,7 @@ def _mean(rows: np.ndarray, weight: np.ndarray, group: np.ndarray) -> tuple[floa
     if units < 2:
         return value, np.full(1, np.nan)
     sums = np.bincount(group, weights=(rows - value) * counts)
-    return value, sums / n * np.sqrt(units / (units - 1))
+    return value, sums / np.sqrt(n * n * (units - 1) / units)
 
 
 def _root_mean(rows: np.ndarray, weight: np.ndarray, group: np.ndarray) -> tuple[float, np.ndarray]:
