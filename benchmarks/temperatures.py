@@ -9,6 +9,7 @@ fixed beforehand. R-hat is that of the outputs at 64 test images, the 90 % quant
     python -m benchmarks.temperatures                     a perceptron of 6,634 weights, 2,000 images: half an hour
     python -m benchmarks.temperatures --network conv      a ConvNet of 3,002 weights: some hours on a CPU
     python -m benchmarks.temperatures --scales 1 --temperatures 1 0.1 --draws 100
+    python -m benchmarks.temperatures --scales 0.3 --temperatures 1 --methods sghmc slang noisy_kfac laplace ensemble
 """
 
 from __future__ import annotations
@@ -32,6 +33,29 @@ NETWORKS = {
     "conv": lamu.networks.ConvNet((4, 8), widths=(32,), kernel=3),
 }
 DRAWS, TEST = 200, 4000  # of a prediction; images
+BATCH, EPOCHS = 128, 100
+
+
+def methods(rows: int, draws: int) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Returns each method with the options of its fit; points and SGHMC take as many gradients of a row each chain."""
+    steps = EPOCHS * -(-rows // BATCH)
+    adam, long = A.adam(Annealed(2e-3)), {"epochs": EPOCHS, "batch_size": BATCH}
+    chains = {"chains": 2, "warmup": draws, "draws": draws, "most": 128}
+    paths = {"chains": 2, "warmup": steps // 2, "draws": 100, "thinning": steps // 200}
+    return {
+        "adam": (adam, long),
+        "hmc": (lamu.mcmc.hmc(**chains), {}),
+        "ivon": (A.ivon(), {"batch_size": BATCH}),
+        "sghmc": (lamu.mcmc.sghmc(**paths), {"batch_size": BATCH}),
+        "slang": (A.slang(), {"batch_size": BATCH}),
+        "noisy_kfac": (A.noisy_kfac(), {"batch_size": BATCH}),
+        "laplace": (A.laplace(adam), long),
+        "last_layer": (A.last_layer(adam), long),
+        "ensemble": (A.deep_ensemble(adam, 5), long),
+    }
+
+
+POINTS = ("adam", "ensemble")  # whose temperature is nothing
 
 
 @dataclass(frozen=True)
@@ -89,26 +113,26 @@ def main() -> None:
     parser.add_argument("--scales", type=float, nargs="+", default=[0.3, 1.0])
     parser.add_argument("--temperatures", type=float, nargs="+", default=[1.0, 0.3, 0.1, 0.03])
     parser.add_argument("--draws", type=int, default=300, help="of each of two chains, after as many of warm-up")
+    parser.add_argument("--methods", nargs="+", choices=tuple(methods(1, 1)), default=["adam", "hmc", "ivon"])
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     problem = Problem.of(given.network, given.rows)
-    chains = {"chains": 2, "warmup": given.draws, "draws": given.draws, "most": 128}
+    warnings.simplefilter("ignore", lamu.Unconverged)
     warnings.simplefilter("ignore", lamu.mcmc.UnreliableChains)  # the table prints R-hat
     print(f"{problem.network}, {given.rows} images, {len(problem.at)} test images", flush=True)
+    runs = methods(given.rows, given.draws)
+    points = [(name, 1.0) for name in given.methods if name in POINTS]
+    beliefs = [(name, T) for T in given.temperatures for name in given.methods if name not in POINTS]
     for scale in given.scales:
         print(f"\nprior N(0, {scale:g}²)", flush=True)
-        long = {"epochs": 100, "batch_size": 128}
-        methods = [("adam", A.adam(Annealed(2e-3)), 1.0, long)]
-        for T in given.temperatures:
-            methods += [("hmc", lamu.mcmc.hmc(**chains), T, {}), ("ivon", A.ivon(), T, {"batch_size": 128})]
-        for name, algorithm, temperature, options in methods:
+        for name, temperature in points + beliefs:
+            algorithm, options = runs[name]
             begin = time.perf_counter()
             posterior = problem.fit(algorithm, scale, temperature, given.seed, **options)
             jax.block_until_ready(posterior.belief)
             seconds = time.perf_counter() - begin
-            label = name if name == "adam" else f"{name}, T = {temperature:g}"
-            told = problem.line(label, posterior, seconds)
-            if name == "hmc":
+            told = problem.line(name if name in POINTS else f"{name}, T = {temperature:g}", posterior, seconds)
+            if "hmc" in name:
                 r_hat = lamu.mcmc.diagnose(posterior, problem.to[:64]).r_hat["f"]
                 told += f"  R-hat {np.quantile(np.asarray(r_hat), 0.9):.2f}"
             print(told, flush=True)
