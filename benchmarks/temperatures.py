@@ -41,7 +41,7 @@ def methods(rows: int, draws: int) -> dict[str, tuple[Any, dict[str, Any]]]:
     steps = EPOCHS * -(-rows // BATCH)
     adam, long = A.adam(Annealed(2e-3)), {"epochs": EPOCHS, "batch_size": BATCH}
     chains = {"chains": 2, "warmup": draws, "draws": draws, "most": 128}
-    paths = {"chains": 2, "warmup": steps // 2, "draws": 100, "thinning": steps // 200}
+    paths = {"chains": 2, "warmup": steps // 2, "draws": 100, "thinning": max(steps // 200, 1)}
     return {
         "adam": (adam, long),
         "hmc": (lamu.mcmc.hmc(**chains), {}),
