@@ -92,16 +92,17 @@ class Problem:
         data = (self.x, self.y)
         return lamu.fit(model, data, algorithm, temperature=temperature, seed=seed, progress=False, **options).posterior
 
-    def line(self, name: str, posterior: Any, seconds: float) -> str:
+    def line(self, name: str, posterior: Any, pred: Any, first: Any, seconds: float) -> str:
         """Returns a line of the table: scores of the test images, and the detection of digits."""
-        pred = posterior.predict(self.to, samples=DRAWS)
+        away = lamu.scores.difference(lamu.scores.nll, pred, first, self.at)
         strange = np.asarray(posterior.predict(self.unknown, samples=DRAWS).total)
         nll = lamu.scores.with_error(lamu.scores.nll, pred, self.at)
         return (
             f"{name:26} accuracy {float(lamu.scores.accuracy(pred, self.at)):.3f}  "
             f"NLL {nll.value:.3f} ± {nll.error:.3f}  "
             f"ECE {float(lamu.scores.ece(pred, self.at)):.3f}  "
-            f"AUROC {float(lamu.scores.auroc(np.asarray(pred.total), strange)):.3f}  {seconds:6.0f} s"
+            f"AUROC {float(lamu.scores.auroc(np.asarray(pred.total), strange)):.3f}  "
+            f"NLL less the first {away.value:+.3f} ± {away.error:.3f}  {seconds:6.0f} s"
         )
 
 
@@ -125,13 +126,17 @@ def main() -> None:
     beliefs = [(name, T) for T in given.temperatures for name in given.methods if name not in POINTS]
     for scale in given.scales:
         print(f"\nprior N(0, {scale:g}²)", flush=True)
+        first = None
         for name, temperature in points + beliefs:
             algorithm, options = runs[name]
             begin = time.perf_counter()
             posterior = problem.fit(algorithm, scale, temperature, given.seed, **options)
             jax.block_until_ready(posterior.belief)
             seconds = time.perf_counter() - begin
-            told = problem.line(name if name in POINTS else f"{name}, T = {temperature:g}", posterior, seconds)
+            pred = posterior.predict(problem.to, samples=DRAWS)
+            first = pred if first is None else first
+            label = name if name in POINTS else f"{name}, T = {temperature:g}"
+            told = problem.line(label, posterior, pred, first, seconds)
             if "hmc" in name:
                 r_hat = lamu.mcmc.diagnose(posterior, problem.to[:64]).r_hat["f"]
                 told += f"  R-hat {np.quantile(np.asarray(r_hat), 0.9):.2f}"
