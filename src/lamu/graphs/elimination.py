@@ -257,13 +257,9 @@ MOST_COMBINATIONS = 256  # of which a row takes one density each
 
 @record
 class Enumeration(Local):
-    """Eliminates categories that meet by the sum over all of their combinations, and the latents below them exactly.
+    """Eliminates categories that meet by the sum over all of their combinations, and the latents below them exactly."""
 
-    Attributes:
-        names: the categories.
-    """
-
-    names: tuple[str, ...] = static()
+    names: tuple[str, ...] = static()  # of the categories
 
     def proposal(self, name: str, own: Params, row: Row, environment: Environment, key: Any, rest: Rest) -> Proposal:
         """Returns the joint posterior of the categories."""

@@ -446,7 +446,7 @@ def warn_scales_apart(fit: Fit) -> None:
     if not holds_scales(belief.mean):  # as of `conjugate_scales`
         return
     # Of sixty rows of five columns, three of which are noise, `ivon` has 1.3 times the deviation of NUTS and takes a
-    # tenth from an effect; `conjugate_scales` has .95 to 1.03 of it.
+    # tenth from an effect; `conjugate_scales` has .93 to 1.05 of it.
     warnings.warn(
         "the belief takes weights and their scales as independent, although rows know their products alone, so that "
         "deviations are wrong by a third or more and a relevant column may be lost; take the network itself with "
