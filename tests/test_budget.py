@@ -20,7 +20,7 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (105_078, 74_000),
+    "lines": (105_074, 74_000),
     "files": (347, 330),
     "lines of code": (52_365, 36_000),
     "lines of code, core": (34_825, 25_000),
