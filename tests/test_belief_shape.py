@@ -201,6 +201,22 @@ def test_slopes_of_one_trait_are_asked() -> None:
     assert two.convergence.share is None
 
 
+def test_what_is_beside_a_free_rotation_is_asked() -> None:
+    """The mean of a factor model has .25 of its deviation by NUTS, the noise .79, and nothing was said."""
+    rng = np.random.default_rng(1)
+    y = rng.normal(size=(60, 2)) @ rng.normal(size=(2, 4)) + 0.5 * rng.normal(size=(60, 4))
+
+    def program(m: Any) -> None:
+        W = m.sample("W", MultivariateNormal(jnp.zeros(2), jnp.eye(2)), plate=4)
+        mean, noise = m.sample("mean", graphs.Normal(jnp.zeros(4), 0.1)), m.sample("noise", Gamma(1.0, 1.0))
+        with m.rows():
+            z = m.sample("z", graphs.MultivariateNormal(jnp.zeros(2), jnp.eye(2)))
+            m.sample("y", graphs.Normal(W @ z + mean, precision=noise))
+
+    with pytest.warns(Unconverged, match="too narrow, most of all in 'mean', 'noise': a standard deviation is 0.2"):
+        lamu.fit(lamu.Graph(program), {"y": y}, lamu.algorithms.vmp())
+
+
 def exact_ratio(alpha: Any, log_density: Any) -> float:
     """The smallest deviation of log p and log(1 - p) of Beta beliefs, of that by a grid over all chances."""
     p = (np.arange(200) + 0.5) / 200

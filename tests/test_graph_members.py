@@ -398,6 +398,31 @@ def test_inputs_of_another_number_than_the_coefficients_are_named() -> None:
         lamu.fit(lamu.Graph(pupils), data, lamu.algorithms.vmp())
 
 
+def test_correlated_errors_of_a_regression() -> None:
+    """As in space or of seemingly unrelated equations: generalised least squares, in closed form."""
+    x, y = np.random.default_rng(7).normal(size=(5, 3, 2)), np.random.default_rng(8).normal(size=(5, 3))
+    Q = np.linalg.inv(0.5 * np.eye(3) + 0.5)
+
+    def program(m) -> None:
+        w = m.sample("w", MultivariateNormal(jnp.zeros(2), jnp.eye(2)))
+        with m.rows():
+            m.sample("y", graphs.MultivariateNormal(m.data("x") @ w + jnp.ones(3), jnp.asarray(Q)))
+
+    posterior = lamu.fit(lamu.Graph(program), {"x": x, "y": y}, lamu.algorithms.vmp()).posterior
+    belief = posterior.belief.factors["network"].factors["w"]
+    precision = np.eye(2) + np.einsum("nip,ij,njq->pq", x, Q, x)
+    mean = np.linalg.solve(precision, np.einsum("nip,ij,nj->p", x, Q, y - 1.0))
+    np.testing.assert_allclose(belief.mean, mean, rtol=1e-9)
+    np.testing.assert_allclose(belief.std**2, np.diag(np.linalg.inv(precision)), rtol=1e-9)
+    wide = np.kron(np.eye(5), np.linalg.inv(Q)) + x.reshape(15, 2) @ x.reshape(15, 2).T
+    exact = stats.multivariate_normal(np.ones(15), wide).logpdf(y.ravel())
+    np.testing.assert_allclose(posterior.evidence, exact, rtol=1e-9)
+    told = posterior.predict({"x": x[:1]})
+    np.testing.assert_allclose(told.mean[0], x[0] @ mean + 1.0, rtol=1e-9)
+    new = np.linalg.inv(Q) + x[0] @ np.linalg.inv(precision) @ x[0].T
+    np.testing.assert_allclose(told.std[0] ** 2, np.diag(new), rtol=1e-9)
+
+
 def test_an_inverse_is_symmetric_up_to_rounding() -> None:
     """`tau * Q` was "takes numbers and vectors, and tau is positive numbers"."""
     Q = np.linalg.inv(2.0 * np.eye(3) + np.array([[0, 1, 0.5], [1, 0, 1], [0.5, 1, 0]]))

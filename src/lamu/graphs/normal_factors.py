@@ -13,7 +13,7 @@ import numpy as np
 from lamu.base.compile_once import lenient
 from lamu.families.normal_wishart import product, swept, transpose
 from lamu.graphs.expressions import Environment, Expression, KnownValue, Multiple, ScaleProduct, lifted
-from lamu.graphs.expressions.products import ScaledMatrix, is_matrix
+from lamu.graphs.expressions.products import ScaledMatrix, Sum, Times, is_matrix
 from lamu.graphs.factor import Factor, argument, summed
 from lamu.graphs.statistics import (
     Located,
@@ -156,7 +156,8 @@ def MultivariateNormal(mean: Any, precision: Any = None) -> Factor:
     NaN entries of data are integrated out, at known arguments exactly.
 
     Args:
-        mean: m `[d]`: numbers or a vector; or a variable with a `NormalWishart` belief, mean and precision at once.
+        mean: m `[d]`: numbers, a vector, a product of a known matrix and a vector, as `m.data("x") @ w` with x
+            `[N, d, p]`, and sums of these; or a variable with a `NormalWishart` belief, mean and precision at once.
         precision: Λ `[d, d]`: a matrix, a variable with a `Wishart` belief, or one with a `Gamma` belief times a
             known matrix, as of neighbours in space or times of a process.
 
@@ -181,8 +182,9 @@ def MultivariateNormal(mean: Any, precision: Any = None) -> Factor:
         precision = _of_matrix(precision)
         if not isinstance(precision, ScaledMatrix):
             return Normal(mean, precision)
+    is_vector = isinstance(mean, Times | Sum) and mean.is_vector
     mean, precision = (
-        argument(mean, Vectors, "the mean of MultivariateNormal"),
+        mean if is_vector else argument(mean, Vectors, "the mean of MultivariateNormal"),
         argument(precision, Precisions, "the precision of MultivariateNormal"),
     )
     if precision.shape is not None and (len(precision.shape) < 2 or precision.shape[-1] != precision.shape[-2]):

@@ -41,7 +41,7 @@ from lamu.families import Gaussian, Point, Product
 from lamu.families.products import factor_of
 from lamu.graphs import Graph
 from lamu.graphs.elimination import has_exact_sum
-from lamu.graphs.expressions.products import multiplies_variables
+from lamu.graphs.expressions.products import multiplied
 from lamu.graphs.joint import Row
 from lamu.natural_rule import ConjugateLoss
 from lamu.objective import Objective
@@ -193,6 +193,9 @@ def _by_linear_response(posterior: Posterior, objective: Objective, rows: Arrays
     belief: Any = posterior.belief
     if convergence is None or not isinstance(model, MessageTarget) or not _have_deviations(model, rows):
         return convergence
+    rotated = _rotated(model, rows)
+    if rotated >= set(model.kinds):
+        return convergence
     beliefs = factor_of(belief, "network")
     if isinstance(beliefs, Product) and not isinstance(model, Graph):
         beliefs = beliefs.factors.get("conjugate")  # of a program's sites
@@ -213,12 +216,13 @@ def _by_linear_response(posterior: Posterior, objective: Objective, rows: Arrays
         response = np.diag(np.linalg.solve(scaled, V / deviations / deviations[:, None]))
     except np.linalg.LinAlgError:
         return convergence
-    if not np.all(response > 0):  # no maximum, or lost to rounding
-        return convergence
     every = np.ones(size)
-    every[free] = response**-0.5
+    with np.errstate(invalid="ignore", divide="ignore"):
+        every[free] = response**-0.5
     shares = np.split(every, np.cumsum([tree.dimension(own[name]) for name in sorted(own)])[:-1])
-    narrowest = {name: float(part.min()) for name, part in zip(sorted(own), shares, strict=True)}
+    narrowest = {name: float(part.min()) for name, part in zip(sorted(own), shares, strict=True) if name not in rotated}
+    if not np.all(np.isfinite(list(narrowest.values()))):  # no maximum, or lost to rounding
+        return convergence
     share = min(1.0, *narrowest.values())
     judged = replace(convergence, share=share)
     named = ", ".join(repr(name) for name, part in narrowest.items() if part < NARROWEST)
@@ -233,14 +237,18 @@ def _have_deviations(model: MessageTarget, rows: Arrays) -> bool:
     latent = model.has_categories(example) or any(site.name not in example.y for site in sites)
     if not model.kinds or (len(model.blocks) < 2 and not latent) or model.frozen or model.has_alike_members(example):
         return False
-    if isinstance(model, Graph):
-        # Of products W @ z the rotations are free, but of one entry each (their sign is no direction), or if a side is
-        # observed, or what it tells of others is.
-        seen = [site for site in sites if site.name in example.y and not multiplies_variables(site)]
-        pinned = frozenset().union({site.name for site in seen}, *(site.factor.names for site in seen))
-        if model.networks or model.local or multiplies_variables(model.sites, pinned, entries=2):
-            return False
-    return model.expansion is None
+    return model.expansion is None and not (isinstance(model, Graph) and (model.networks or model.local))
+
+
+def _rotated(model: MessageTarget, rows: Arrays) -> frozenset[str]:
+    # The sides of products W @ z, whose rotations are free, so that they have no deviation. Not of one entry each, as a
+    # sign is no direction, nor if a side is observed, or what it tells of others is. Other variables have the same
+    # response whether a rotation is free or not.
+    if not isinstance(model, Graph):
+        return frozenset()
+    seen = [site for site in model.in_rows if site.name in rows.example(1).y and not multiplied(site)]
+    pinned = frozenset().union({site.name for site in seen}, *(site.factor.names for site in seen))
+    return multiplied(model.sites, pinned, entries=2)
 
 
 def _responses(objective: Objective, beliefs: dict[str, Belief], batch: Batch) -> tuple[Array, Array]:

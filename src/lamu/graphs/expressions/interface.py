@@ -80,6 +80,11 @@ class Expression:
         """The shape of its value in one row, to which its parts are broadcast; None if an input determines it."""
         return common_shape(self.parts)
 
+    @property
+    def is_vector(self) -> bool:
+        """Whether its value is a vector whose entries have the cross moments of `Vectors`."""
+        return bool({Vectors, Statistics} & set(self.kinds()))
+
     def kinds(self) -> tuple[type[Statistics], ...]:
         """Returns the statistics that `of_kind` supports; none for the mean of a Normal, which all support."""
         return ()

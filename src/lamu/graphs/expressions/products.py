@@ -35,7 +35,7 @@ __all__ = [
     "Sum",
     "Times",
     "is_matrix",
-    "multiplies_variables",
+    "multiplied",
     "product",
     "scaled",
     "total",
@@ -127,6 +127,18 @@ class Times(Expression):
             weighted = jnp.tensordot(weight, outer, jnp.ndim(weight))
         return jnp.sum(weighted * self.right.of_kind(Vectors, environment).outer)
 
+    @property
+    def is_vector(self) -> bool:
+        # Of a known matrix and a vector of variables.
+        return isinstance(self.left, KnownValue | Input) and self.right.is_vector
+
+    def of_kind(self, kind: type[S], environment: Environment) -> Any:
+        # Returns \(X E[b]\) and \(X E[b b^\top] X^\top\).
+        if kind is not Vectors or not self.is_vector:
+            return super().of_kind(kind, environment)
+        X, b = self.left.first(environment), self.right.of_kind(Vectors, environment)
+        return Vectors(self.first(environment), X @ b.outer @ jnp.swapaxes(X, -1, -2))
+
 
 @record
 class Sum(Expression):
@@ -164,6 +176,18 @@ class Sum(Expression):
         weight = jnp.broadcast_to(weight, jnp.broadcast_shapes(jnp.shape(weight), jnp.shape(a), jnp.shape(b)))
         both = jnp.sum(weight * 2.0 * a * b)
         return self.left.quadratic(weight, environment) + self.right.quadratic(weight, environment) + both
+
+    @property
+    def is_vector(self) -> bool:
+        return self.left.is_vector and self.right.is_vector
+
+    def of_kind(self, kind: type[S], environment: Environment) -> Any:
+        # Returns \(E[a + b]\) and \(E[a a^\top] + E[b b^\top] + E[a] E[b]^\top + E[b] E[a]^\top\).
+        if kind is not Vectors or not self.is_vector:
+            return super().of_kind(kind, environment)
+        a, b = self.left.of_kind(Vectors, environment), self.right.of_kind(Vectors, environment)
+        cross = a.first[..., :, None] * b.first[..., None, :]
+        return Vectors(a.first + b.first, a.outer + b.outer + cross + jnp.swapaxes(cross, -1, -2))
 
 
 @record
@@ -302,11 +326,11 @@ def is_matrix(known: KnownValue) -> bool:
     return Q.ndim == 2 and Q.shape[0] == Q.shape[1] and np.allclose(Q, Q.T, rtol=0.0, atol=1e-6 * np.max(np.abs(Q)))
 
 
-def multiplies_variables(node: Any, beside: frozenset[str] = frozenset(), entries: int = 1) -> bool:
-    """Whether a product below a node, of so many entries or more, has variables on both of its sides, beside some."""
+def multiplied(node: Any, beside: frozenset[str] = frozenset(), entries: int = 1) -> frozenset[str]:
+    """Returns the variables of products of so many entries below a node that have some on both sides, beside others."""
     found = jax.tree.leaves(node, is_leaf=lambda part: isinstance(part, Times))
     products = (part for part in found if isinstance(part, Times) and part.entries >= entries)
-    return any(bool(part.left.names - beside and part.right.names - beside) for part in products)
+    return frozenset().union(*(p.names for p in products if p.left.names - beside and p.right.names - beside))
 
 
 @record
