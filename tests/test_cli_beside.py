@@ -467,8 +467,9 @@ def test_groups_reach_the_fit_its_scores_and_a_comparison(lamu) -> None:
     assert "3 of 16 groups are held out with all of their rows" in ran.out
     config = json.loads(Path("run/config.json").read_text())
     assert (config["groups"], config["beside"]) == ("patient", [["groups", "patient"]])
-    asked = ("--target", "pain", "--groups", "patient", "--algorithms", "linear,constant", "--json")
-    ran = lamu("compare", "visits.csv", *asked)
+    asked = ("--target", "pain", "--groups", "patient", "--algorithms", "linear,constant")
+    assert "one standard error over the groups of 'patient'; the" in lamu("compare", "visits.csv", *asked).out
+    ran = lamu("compare", "visits.csv", *asked, "--json")
     assert ran.code == 0, ran.err
     about = json.loads(ran.out)
     assert about["groups"] == "patient"

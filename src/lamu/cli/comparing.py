@@ -394,7 +394,8 @@ def _show(about: Document, tables: tuple[Cells, Cells], legend: list[str]) -> No
 
 def _legend(about: Document, first: str, splits: int, answers: Document) -> list[str]:
     budget = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in about["budget"].items())
-    over = f"{about['groups'] or 'test rows'}; the difference is taken row by row"
+    units = "test rows" if about["groups"] is None else f"groups of {about['groups']!r}"
+    over = f"{units}; the difference is taken row by row"
     if splits > 1:
         over = "splits, whose training rows overlap; the difference is taken split by split"
     budget = budget or "their own"
