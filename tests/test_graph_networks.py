@@ -249,7 +249,7 @@ def test_what_programs_with_networks_refuse() -> None:
             call()
     for call, words in (
         (lambda: m.sample("y", lamu.likelihoods.Poisson()(rate)), "sample it inside"),
-        (lambda: graphs.exp(rate), "exp takes what a network returns"),
+        (lambda: graphs.exp(rate), "and was given rate; call a network of m.network, or write the program in NumPyro"),
         (lambda: m.network("g", lamu.networks.Linear(), 1)(), "is called without inputs"),
         (lambda: graphs.Potential("bernoulli", 0.0), "the likelihood is 'bernoulli'"),
     ):

@@ -115,7 +115,11 @@ def exp(f: Any) -> Exp:
         (2,)
     """
     if next(applications(f), None) is None or f.kinds():
-        raise TypeError(f"exp takes what a network returns, and was given {f!r}; call a network of m.network")
+        given = ", ".join(sorted(f.names)) if isinstance(f, Expression) and f.names else repr(f)
+        raise TypeError(
+            f"exp takes what a network returns, and was given {given}; call a network of m.network, or write the "
+            "program in NumPyro, for cvi() or nuts() (lamu.from_numpyro), as of a volatility that moves"
+        )
     return Exp(f)
 
 
