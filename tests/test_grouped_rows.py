@@ -208,3 +208,11 @@ def test_a_table_of_patients_predicts_new_ones() -> None:
     assert errors[0] > of_rows.stacked_nll + 1.0
     assert errors[1] < min(errors[0] - 1.0, of_groups.stacked_nll + 0.3)
     assert shares[0] < 0.6 < 0.8 < shares[1]
+
+
+def test_copies_of_rows_without_features() -> None:
+    """A validation share of a graph without inputs was "too many indices for array" where rows repeat."""
+    from lamu.data.copies import are_cells
+
+    assert are_cells(np.zeros((4, 0)), np.array([0, 1, 1, 2]))
+    assert not are_cells(np.zeros((1, 0)), np.array([0]))

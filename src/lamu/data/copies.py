@@ -83,7 +83,7 @@ def copies_apart(times: np.ndarray, given: np.ndarray, x: np.ndarray, y: np.ndar
 
 def are_cells(x: np.ndarray, y: np.ndarray) -> bool:
     """Whether half or more of the distinct rows have the features of a row with another target."""
-    features = row_hashes(x.reshape(len(x), -1).T)
+    features = row_hashes(x.reshape(len(x), -1).T) if x.size else np.zeros(len(x), np.uint64)  # all rows have none
     _, first = np.unique(row_hashes([features, *y.reshape(len(y), -1).T]), return_index=True)
     targets = np.unique(features[first], return_counts=True)[1]
     return bool(targets[targets > 1].sum() >= len(first) / 2)
