@@ -75,7 +75,7 @@ def warn_training_fit(fit: Fit, rows: Arrays | Stream, example: Batch, objective
     if np.ndim(known.y) != 1:
         return
     # By NumPy, since most fits end here and need no program for it.
-    some = known.take(np.linspace(0, known.count - 1, min(known.count, _MOST)).astype(int))
+    some = _at_most(known)
     weight = np.asarray(some.weight, float)
     belief, size = fit.posterior.belief, int(objective.data_size)
     may_underfit = len(losses) >= _SHORT and not model.identified
@@ -187,10 +187,14 @@ def warn_pretrained_fit(fit: Fit, rows: Arrays | Stream) -> None:
     mean = getattr(posterior.belief, "mean", None)  # a belief with several modes has none
     if not isinstance(model, Model) or not isinstance(rows, Arrays) or np.ndim(rows.y) != 1 or mean is None:
         return
-    some = rows.take(np.linspace(0, rows.count - 1, min(rows.count, _MOST)).astype(int))
+    some = _at_most(rows)
     y, weight = np.asarray(model.support.numbers(some.y), float), np.asarray(some.weight, float)
     constant = _constant_loss(some, model)
     if np.sum(weight > 0) < _FEWEST or constant is None:
+        return
+    # Most networks end here, at one forward pass. Under a Gaussian no noise makes the loss of a mean that is worse than
+    # a constant less than the constant's.
+    if float(_loss_at(mean, model, posterior.network_state, some.full())) <= constant:
         return
     rule = posterior.rule if isinstance(posterior.rule, OwnStatistics) else Sampled()
     pred = replace(posterior, belief=Point(mean), rule=rule).predict(some.x, offset=some.offset)
@@ -226,6 +230,18 @@ def warn_pretrained_fit(fit: Fit, rows: Arrays | Stream) -> None:
         Underfit,
         stacklevel=3,
     )
+
+
+def _at_most(rows: Arrays) -> Arrays:
+    """Returns rows evenly over all of them: most tables are whole, for which there is nothing to compile."""
+    return rows if rows.count <= _MOST else rows.take(np.linspace(0, rows.count - 1, _MOST).astype(int))
+
+
+@compiled_lightly()
+def _loss_at(params: Params, model: Model, state: State, batch: Batch) -> Array:
+    """Returns the mean negative log density of a batch at some parameters, in nats a row."""
+    losses = -model.log_likelihood(params, state, batch)[0]
+    return batch.total(losses) / batch.total(jnp.ones_like(losses))
 
 
 def _weights(belief: Belief, model: Model) -> int:
