@@ -111,7 +111,7 @@ def test_the_share_of_independent_beliefs_is_exact_where_the_posterior_is_gaussi
     # The moments are in the program of the response: one operation after the other they were up to eighty programs.
     # Where it finds nothing the draws, their densities and their losses are three more.
     assert sum("XLA compilation of jit(" in record.getMessage() for record in caplog.records) <= (
-        15 if exact < 0.87 else 18
+        14 if exact < 0.87 else 11
     )
     assert fit.convergence.at_fixed_point
     assert fit.convergence.misshapen == ("'a', 'b'" if exact < 0.87 else "")

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lamu import tree
 from lamu.families.exponential import ExpectationParameters, NaturalParameters
@@ -156,7 +157,8 @@ def factor_of(belief: object, name: str) -> Any:
 def _evenly(drawn: Params) -> Params:
     """Returns samples along the leading axis of the longest part, with each part repeated evenly."""
     longest = max((leaf.shape[0] for leaf in jax.tree.leaves(drawn)), default=1)
-    return jax.tree.map(lambda leaf: leaf[jnp.arange(longest) * leaf.shape[0] // longest], drawn)
+    places = lambda count: np.arange(longest) * count // longest
+    return jax.tree.map(lambda leaf: leaf if len(leaf) == longest else leaf[places(len(leaf))], drawn)
 
 
 def _sum(terms: list[Array]) -> Array:

@@ -120,7 +120,7 @@ class CoordinateAscent(Runnable):
         return self.tolerance * batch.count.astype(value.dtype) + _rounding(value)
 
 
-def _rounding(value: Array) -> Array:
+def _rounding(value: Numeric) -> Numeric:
     """Returns the rounding error of a sum of this size."""
     return 4 * jnp.finfo(value.dtype).eps * abs(value)
 
@@ -293,8 +293,8 @@ def _convergence(state: VmpState) -> Convergence | None:
     settled = bool(state.settled)
     residual, before, noise = (np.asarray(part) for part in (state.residual, state.before, state.ascent.noise))
     # Steps that are rounding errors have no ratio: then the bound alone says how far the fixed point may be.
-    lost = settled and noise > _LOST * _rounding(state.bound)
-    distance = _distance(residual, np.maximum(before, 2.0 * residual) if lost else before, noise)
+    lost = settled and noise > _LOST * _rounding(np.asarray(state.bound))
+    distance = float(_distance(residual, np.maximum(before, 2.0 * residual) if lost else before, noise))
     is_rounded = settled or np.sqrt(2.0 * noise) > distance / 2
     size = max(tree.dimension(state.beliefs), 1)
     return Convergence(
