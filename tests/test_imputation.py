@@ -274,7 +274,9 @@ def test_the_imputation_sees_the_training_rows_and_their_targets_alone(tmp_path,
 def test_an_estimator_hands_the_rows_of_its_fit_and_their_weights_to_the_imputation(recorded, monkeypatch):
     from lamu.sklearn import BayesianRegressor
 
-    monkeypatch.setattr(BayesianRegressor, "_posterior", lambda self, likelihood, x, y, weight, seed: (x, y, weight))
+    monkeypatch.setattr(
+        BayesianRegressor, "_posterior", lambda self, likelihood, x, y, weight, groups, seed: (x, y, weight)
+    )
     x, y = pair(30)
     x = with_holes(x)
     weight = np.arange(30.0)

@@ -34,7 +34,7 @@ class Member:
 
     def __init__(self, centre: tuple[float, ...], evidence: float = 0.0) -> None:
         *self.slopes, self.scale = centre
-        self.evidence, self.temperature = evidence, 1.0
+        self.evidence, self.temperature, self.data_size = evidence, 1.0, None
         self.model = SimpleNamespace(likelihood=lamu.likelihoods.Gaussian(self.scale))
         self.asked: list[Any] = []
 
