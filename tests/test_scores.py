@@ -260,6 +260,15 @@ def test_targets_of_another_shape_never_broadcast(score) -> None:
         score(normal(np.zeros(0), 1.0), np.zeros(0))
 
 
+@for_each("score", [scores.rmse, scores.nll, lamu.calibration.conformal])
+def test_a_posterior_or_a_pair_in_place_of_a_prediction_is_named(score) -> None:
+    pred, y = normal(np.zeros(3), 1.0), np.zeros(3)
+    with pytest.raises(TypeError, match=r"takes a prediction, posterior.predict\(x\), and pred=Posterior\("):
+        score(lamu.regression(np.eye(3), np.arange(3.0)), y)
+    with pytest.raises(TypeError, match=r"takes targets alone, and y is a tuple of 2"):
+        score(pred, (np.zeros((3, 2)), y))
+
+
 def test_a_column_of_labels_is_scored_as_labels() -> None:
     for score in (scores.accuracy, scores.nll, scores.brier, scores.ece):
         assert score(classes(PROBABILITIES), LABELS[:, None]) == score(classes(PROBABILITIES), LABELS)

@@ -9,6 +9,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -16,6 +17,7 @@ import lamu
 from lamu.base.compile_once import lenient
 from lamu.cli.training import compile_time
 from lamu.composition import stacking_weights
+from lamu.data import UnfamiliarRows
 from lamu.families import Ensemble, Point
 from lamu.likelihoods import Categorical, HeteroscedasticGaussian
 from lamu.likelihoods.table import LIKELIHOODS
@@ -90,6 +92,21 @@ def test_columns_refuse_what_does_not_fit():
         Columns.of(X[:, :3], LEVELS)
     with pytest.raises(ValueError, match="made for 4"):
         COLUMNS.read(jnp.ones((2, 3)))
+    for code in (-1.0, 1.5, 4.0):
+        with pytest.raises(ValueError, match=rf"column 3 of x has the code {code:g}, .* are codes 1 to 3 there"):
+            Columns.of(np.column_stack([X[:, :3], np.full(60, code)]), LEVELS)
+
+
+def test_frames_of_a_table_are_matched_by_name_and_unknown_codes_are_told():
+    frame = pd.DataFrame(X[:, [0, 3]], columns=["size", "kind"])
+    found = lamu.fit_table(frame, X[:, 0] > 0, lamu.likelihoods.Bernoulli(), levels=LEVELS[2:], folds=2, steps=15)
+    rows = frame[frame["kind"] > 0][:3]
+    mean = found.posterior.predict(rows).mean
+    np.testing.assert_array_equal(found.posterior.predict(rows[["kind", "size"]]).mean, mean)
+    with pytest.raises(ValueError, match="lacks the column 'size'"):
+        found.posterior.predict(rows[["kind"]])
+    with pytest.warns(UnfamiliarRows, match=r"'kind' has the code 4, which is none of 1 to 3, in 3 of 3 rows"):
+        found.posterior.predict(rows.assign(kind=4))
 
 
 @pytest.mark.stress

@@ -194,7 +194,10 @@ class Posterior:
     def _warn_of_units(self, x: Any) -> None:
         """Warns of inputs that lie further from the training rows than any row of fewer than a million can."""
         network = self.model.network if isinstance(self.model, Model) else None
-        if not isinstance(network, Standardised) or isinstance(x, Tracer) or is_traced():
+        if isinstance(x, Tracer) or is_traced():
+            return
+        self._warn_of_codes(x, getattr(getattr(network, "base", network), "columns", None))
+        if not isinstance(network, Standardised):
             return
         cache = vars(self).setdefault("_kept", _Kept())
         if "scaling" not in cache:  # copied from the device once
@@ -215,6 +218,23 @@ class Posterior:
                 UnfamiliarRows,
                 stacklevel=4,
             )
+
+    def _warn_of_codes(self, x: Any, encoding: Any) -> None:
+        """Warns of codes that are no category of a table's network: all zeros, they are predicted without effect."""
+        levels = getattr(encoding, "levels", ())
+        for column, count in enumerate(levels) if x.shape[1:] == (len(levels),) else ():
+            # Of a single category, members' effects are draws of their prior, and another one widens predictions.
+            codes = np.asarray(x[:, column]) if count > 1 else np.ones(0)
+            unknown = codes[~np.isin(codes, np.arange(1, count + 1))]
+            if unknown.size:
+                name = f"{column} of x" if self.model.columns is None else repr(self.model.columns[column])
+                warnings.warn(
+                    f"the column {name} has the code {unknown[0]:g}, which is none of 1 to {count}, in "
+                    f"{unknown.size:,} of {len(codes):,} rows, predicted without an effect of the column, and "
+                    f"with intervals that are no wider; where the category is unknown, mix predictions of 1 to {count}",
+                    UnfamiliarRows,
+                    stacklevel=5,
+                )
 
     def _key(self, key: RandomKey | None) -> RandomKey:
         """Returns the given random key, or the posterior's own."""

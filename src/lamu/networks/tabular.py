@@ -97,7 +97,7 @@ class Columns:
             weight: the weight of each row, `[N]`, positive; ones where None. A weight of two equals the row twice.
 
         Raises:
-            ValueError: for inputs that are not a matrix, or levels that do not fit them.
+            ValueError: for inputs that are not a matrix, or levels or codes that do not fit them.
         """
         x = np.asarray(x)
         if x.ndim != 2:
@@ -105,6 +105,13 @@ class Columns:
         counts: tuple[int, ...] = (0,) * x.shape[1] if levels is None else tuple(int(count) for count in levels)
         if len(counts) != x.shape[1]:
             raise ValueError(f"levels={counts} are of {len(counts)} columns and x has {x.shape[1]}; give one a column")
+        for column, count in enumerate(counts):
+            others = x[:, column][~np.isin(x[:, column], np.arange(count + 1))] if count else x[:0]
+            if len(others):
+                raise ValueError(
+                    f"column {column} of x has the code {others[0]:g}, and levels={counts} are codes 1 to {count} "
+                    "there, 0 for an unknown category; count the categories from 1"
+                )
         numbers = [column for column, count in enumerate(counts) if not count]
         if pieces is None:
             fewer = int(np.clip(_MOST_PIECES // max(len(numbers), 1), _FEWEST, _MOST))

@@ -11,6 +11,7 @@ import numpy as np
 
 from lamu import memory
 from lamu.data.arrays import array_of, readable
+from lamu.data.wording import quoted
 from lamu.predictives import Predictive
 from lamu.supports import value_of
 from lamu.typing import Array, Prediction, Targets
@@ -47,6 +48,10 @@ def target(score: str, pred: Prediction, y: Targets, has_classes: bool | None = 
     # `ValueError`: if the prediction is of another kind, the shapes differ, there are no rows, a target is missing
     # (NaN, masked), or a label is not a class of the prediction. A target of shape `[N, 1]` with a mean of shape `[N]`,
     # which would otherwise silently broadcast to `[N, N]`, is the column of one target, as `log_prob` reads it.
+    if not hasattr(pred, "support"):
+        raise TypeError(f"{score} takes a prediction, posterior.predict(x), and pred={quoted(pred)} is none")
+    if isinstance(y, tuple):
+        raise TypeError(f"{score} takes targets alone, and y is a tuple of {len(y)}, as fit takes (x, y); give y")
     if isinstance(y, Mapping) and score != "nll":  # whose density is that of what is known of each row
         _require_single_values(score, pred, y)
     y = value_of(y)

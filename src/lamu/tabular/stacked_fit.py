@@ -25,6 +25,7 @@ from lamu.data.arrays import Arrays, warn_of_scale
 from lamu.data.batch import Batch
 from lamu.data.copies import cases
 from lamu.data.splits import require_folds
+from lamu.data.stream import column_names
 from lamu.families import Ensemble, Point
 from lamu.folds import folds_for, folds_of, unit_about
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood, Scaled
@@ -138,7 +139,8 @@ def fit_table(
     quantile of N(0, 1) each, so that another value widens predictions by about one standardised target.
 
     Args:
-        x: training inputs, numbers and codes of categories, `[N, D]`.
+        x: training inputs, numbers and codes of categories, `[N, D]`: an array, or a frame of pandas or polars, whose
+            columns predictions then find by name.
         y: training targets, `[N]`.
         likelihood: p(y | f), in the units of y; a likelihood of all real numbers is scaled by the targets.
         weight: the weight of each row, `[N]`; ones where None. A weight of two is the likelihood's second power, and a
@@ -192,6 +194,7 @@ def fit_table(
         call = f"{LIKELIHOODS[likelihood][1](3)!r}" if isinstance(likelihood, str) and likelihood in LIKELIHOODS else ""
         way = f"write lamu.likelihoods.{call}" if call else "give one of lamu.likelihoods, for instance Gaussian()"
         raise TypeError(f"the likelihood is {likelihood!r}; {way}")
+    names = column_names(x)
     rows = Arrays.of({"x": x, "y": y, "weight": weight, "offset": offset, "groups": groups})
     rows = replace(rows, y=one_a_row(likelihood, rows.y))
     if rows.offset is not None:
@@ -298,7 +301,7 @@ def fit_table(
     best = candidates[int(np.argmax(weights))]
     if any(each.candidate.kernel for each in np.array(candidates, object)[weights > 0]):
         network = replace(network, kernel=kernel)
-    model = replace(table.model(network, full.x), prior=best.candidate.prior(network))
+    model = replace(table.model(network, full.x), prior=best.candidate.prior(network), columns=names)
     members = _members(model, candidates, weights, full)
     if columns.constant.any():
         members = _drawn_from_prior(members, columns, folds, means, seed)
