@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lamu.calibration import Conformal, conformal
-from lamu.supports import Classes, Real, TwoClasses
+from lamu.supports import Classes, Counts, Real, TwoClasses
 
 
 def regression(mean: Any, std: Any) -> Any:
@@ -28,6 +28,12 @@ def test_the_reach_is_an_order_statistic() -> None:
     assert found.reach(0.81) == 9.0
     lower, upper = found.interval(regression(np.array([1.0]), np.array([3.0])), 0.5)
     assert (lower.tolist(), upper.tolist()) == ([-14.0], [16.0])
+
+
+def test_intervals_are_of_possible_targets() -> None:
+    pred = SimpleNamespace(support=Counts(), mean=np.array([0.5, 1.0, 9.0]), std=np.ones(3))
+    lower, upper = conformal(pred, np.array([2, 0, 11])).interval(pred, 0.7)
+    assert (lower.tolist(), upper.tolist()) == ([0.0, 0.0, 7.0], [2.5, 3.0, 11.0])
 
 
 def test_coverage_is_what_was_asked_for_under_a_wrong_model() -> None:

@@ -65,7 +65,7 @@ class Conformal:
         return np.asarray(self.distances[_place(len(self.distances), level) - 1])
 
     def interval(self, pred: Prediction, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
-        r"""Returns \(m \pm q s\), with m and s the prediction's mean and standard deviation.
+        r"""Returns \(m \pm q s\) within the support, with m and s the prediction's mean and standard deviation.
 
         Args:
             pred: a prediction for other rows.
@@ -80,7 +80,7 @@ class Conformal:
         """
         self._require(pred, False, "classes have no interval; use prediction_set(pred, level)")
         mean, room = np.asarray(pred.mean, float), self.reach(level) * np.asarray(pred.std, float)
-        return mean - room, mean + room
+        return _within(self.support, mean - room), _within(self.support, mean + room)
 
     def prediction_set(self, pred: Prediction, level: float = 0.9) -> np.ndarray:
         r"""Returns the classes of probability at least \(1 - q\), `[N, K]` of booleans; two for a binary target.
@@ -160,6 +160,11 @@ def conformal(pred: Prediction, y: Targets) -> Conformal:
     return Conformal(pred.support, np.sort(distances, axis=0))
 
 
+def _within(support: Support, ends: np.ndarray) -> np.ndarray:
+    """Returns ends of intervals within the support, which cover as many targets."""
+    return np.clip(ends, support.lower, support.upper)
+
+
 def _probabilities(pred: Prediction) -> np.ndarray:
     return np.asarray(pred.support.probabilities(np.asarray(pred.mean, float)))
 
@@ -235,7 +240,7 @@ class LeftOut:
             centre, room = mean[self.member, rows], self.distances[:, None] * std[self.member, rows]
             lower[rows] = np.partition(centre - room, n - place, axis=0)[n - place]
             upper[rows] = np.partition(centre + room, place - 1, axis=0)[place - 1]
-        return lower, upper
+        return _within(self.support, lower), _within(self.support, upper)
 
     def prediction_set(self, x: Inputs, level: float = 0.9, offset: object = None) -> np.ndarray:
         r"""Returns the classes that are at most as far away as enough rows were, `[N, K]` of booleans.
