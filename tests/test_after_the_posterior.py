@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 
 import lamu
@@ -169,6 +171,28 @@ def members(y: np.ndarray, held: list[np.ndarray]) -> list[Any]:
         return SimpleNamespace(predict=predict)
 
     return [posterior(rows) for rows in held]
+
+
+def test_frames_are_matched_by_name_after_a_fit_too() -> None:
+    random = np.random.default_rng(0)
+    x = random.normal(size=(20, 3))
+    y = (x[:, 0] > 0).astype(int)
+    frame = pd.DataFrame(x, columns=list("abc"))
+    model = lamu.Model(lamu.networks.Linear(), lamu.likelihoods.Bernoulli())
+    posterior = lamu.fit(model, (frame, y), lamu.algorithms.adam(0.1), steps=3).posterior
+    moved = lambda leaf: jnp.asarray(np.asarray(leaf) + random.normal(size=(2, 4, *leaf.shape)), leaf.dtype)
+    draws = Draws(jax.tree.map(moved, posterior.mean))
+    chains = replace(posterior, belief=draws)
+    held = [np.arange(10), np.arange(10, 20)]
+    for result in (
+        lambda x: lamu.scores.energy(posterior, x),
+        lambda x: lamu.scores.mahalanobis(posterior, frame, y).score(x),
+        lambda x: lamu.mcmc.diagnose(chains, x).r_hat["f"],
+        lambda x: jackknife_plus([posterior, posterior], x, y, held).distances,
+    ):
+        np.testing.assert_array_equal(result(frame[["c", "a", "b"]]), result(frame))
+    with pytest.raises(ValueError, match="row 0 of x has the label 19 and that of y 0"):
+        jackknife_plus([posterior, posterior], frame[::-1], pd.Series(y), held)
 
 
 def test_jackknife_plus_is_its_definition() -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from lamu import memory
+from lamu.data.arrays import refuse_other_order
+from lamu.data.stream import by_name
 from lamu.data.wording import quoted
 from lamu.scores.proper_scores import target
 from lamu.supports import Real, Support
@@ -312,6 +314,8 @@ def jackknife_plus(
     held = getattr(found, "held", None) if held is None else held
     if held is None:
         raise ValueError("it is not known which rows each member has not seen; give held=folds_of(y, folds, seed, ...)")
+    refuse_other_order({"x": x, "y": y, "offset": offset})
+    x = by_name(x, getattr(getattr(members[0], "model", None), "columns", None)) if members else x
     x, y, offset = np.asarray(x), np.asarray(y), None if offset is None else np.asarray(offset)
     if offset is not None and (offset.ndim not in (1, 2) or len(offset) != len(y)):
         raise ValueError(f"the offset has the shape {offset.shape}; give one number for each of the {len(y)} rows")

@@ -203,8 +203,7 @@ def _require_identified(posterior: Posterior) -> None:
 
 def _functions(posterior: Posterior, x: Inputs) -> np.ndarray:
     """Returns the outputs of every draw, `[chains, draws, rows, outputs]`."""
-    samples, rows = _belief(posterior).samples, jnp.asarray(x)
-    rows = rows if jnp.issubdtype(rows.dtype, jnp.floating) else rows.astype(jnp.result_type(float))
+    samples, rows = _belief(posterior).samples, jnp.asarray(posterior.model.inputs(x))
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), samples)
     outputs = _outputs(posterior.model, posterior.network_state, flat, rows)
     chains = jax.tree.leaves(samples)[0].shape[0]

@@ -142,8 +142,7 @@ def _features(posterior: Posterior, x: Inputs) -> np.ndarray:
     head = [name for name in tree.paths(weights) if tree.matches(name, model.network.head)]
     free = tree.map_with_path(lambda name, leaf: leaf if name in head else None, weights)
     fixed = tree.map_with_path(lambda name, leaf: None if name in head else leaf, weights)
-    x = np.asarray(x)
-    x = x if np.issubdtype(x.dtype, np.floating) else x.astype(jnp.result_type(float))
+    x = np.asarray(model.inputs(x))
     state = posterior.network_state
     unfrozen = replace(model, frozen=None)
     width = jax.eval_shape(lambda row: unfrozen.outputs({"network": weights, "likelihood": {}}, state, row)[0], x[:1])
@@ -297,8 +296,7 @@ def energy(
     if not posterior.model.likelihood.logits:
         raise ValueError("energy is for classes, whose outputs are logits; of a regression take pred.epistemic")
     key = jax.random.clone(posterior.key) if key is None else key
-    x = np.asarray(x)
-    x = x if np.issubdtype(x.dtype, np.floating) else x.astype(jnp.result_type(float))
+    x = np.asarray(posterior.model.inputs(x))
     require_room(posterior.belief, key, samples)
     draws = posterior.belief.draws(key, samples)
     f = in_memory_chunks(_mean_outputs, (posterior, draws), (x,))
