@@ -191,8 +191,13 @@ def test_frames_are_matched_by_name_after_a_fit_too() -> None:
         lambda x: jackknife_plus([posterior, posterior], x, y, held).distances,
     ):
         np.testing.assert_array_equal(result(frame[["c", "a", "b"]]), result(frame))
-    with pytest.raises(ValueError, match="row 0 of x has the label 19 and that of y 0"):
-        jackknife_plus([posterior, posterior], frame[::-1], pd.Series(y), held)
+    for matched in (
+        lambda x, y: jackknife_plus([posterior, posterior], x, y, held),
+        lambda x, y: lamu.composition.stack([posterior, posterior], x, y),
+        lambda x, y: lamu.scores.mahalanobis(posterior, x, y),
+    ):
+        with pytest.raises(ValueError, match="row 0 of x has the label 19 and that of y 0"):
+            matched(frame[::-1], pd.Series(y))
 
 
 def test_jackknife_plus_is_its_definition() -> None:

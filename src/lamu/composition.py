@@ -20,7 +20,7 @@ import numpy as np
 from lamu import memory, store, tree
 from lamu.algorithms.ensembles.deep_ensemble import pooled
 from lamu.base.arguments import whole_number
-from lamu.data.arrays import Arrays, array_of
+from lamu.data.arrays import Arrays, array_of, refuse_other_order
 from lamu.data.batch import Batch
 from lamu.families import Gaussian, Point, Product
 from lamu.loop import fit
@@ -269,6 +269,7 @@ def stack(
     members = _members(posteriors)
     if not 0 <= strength < float("inf"):
         raise ValueError(f"strength={strength!r} is not a number of rows; give zero or more")
+    refuse_other_order({"x": x, "y": y, "weight": weight, "offset": offset})
     values = {name: jnp.asarray(part) for name, part in y.items()} if isinstance(y, Mapping) else array_of("y", y)
     log_densities = [member.predict(x, samples=samples, offset=offset).log_prob(values) for member in members]
     densities = np.stack([np.asarray(each, float) for each in log_densities], axis=1)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lamu import memory, tree
+from lamu.data.arrays import refuse_other_order
 from lamu.posterior import Posterior
 from lamu.predictives.interface import Predictive
 from lamu.predictives.lazy import in_chunks, in_memory_chunks
@@ -110,6 +111,7 @@ def mahalanobis(posterior: Posterior, x: Inputs, y: Targets) -> Mahalanobis:
     """
     from sklearn.covariance import ledoit_wolf
 
+    refuse_other_order({"x": x, "y": y})
     y = np.asarray(y)
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if len(y) != len(x) or len(y) < 3:
