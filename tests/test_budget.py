@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (105_177, 74_000),
+    "lines": (105_180, 74_000),
     "files": (347, 330),
-    "lines of code": (52_435, 36_000),
-    "lines of code, core": (34_868, 25_000),
+    "lines of code": (52_437, 36_000),
+    "lines of code, core": (34_870, 25_000),
     "lines of code, graphs": (8_469, 6_000),
     "lines of code, tables": (9_098, 5_000),
     "lines of code, outside of the library": (0, 0),
