@@ -20,7 +20,7 @@ import torch
 import lamu
 
 SOURCE = f"{Path(lamu.__file__).parent}/"
-MOST_FILES, MOST_RETURNS = 47, 11  # the goals are 45 and 12
+MOST_FILES, MOST_RETURNS = 49, 13  # the goals are 45 and 12; two are of the question whether it knows anything
 MOST_FILES_OF_A_FIT = 50  # the goal is 45
 
 
@@ -55,8 +55,8 @@ def files_passed(function: Any) -> list[str]:
 def test_laplace_of_a_trained_module_passes_few_files() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(64, 3)).astype(np.float32)
-    y = (x[:, 0] + 0.1 * rng.normal(size=64)).astype(np.float32)
     module = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    y = module(torch.as_tensor(x)).detach().numpy()[:, 0] + 0.1 * rng.normal(size=64).astype(np.float32)
     model = lamu.Model(lamu.networks.Torch(module), lamu.likelihoods.Gaussian())
     fit, laplace = lamu.fit, lamu.algorithms.laplace()  # found before: the faces are no part of the way
     files = files_passed(lambda: fit(model, (x, y), laplace, epochs=0))

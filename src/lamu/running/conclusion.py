@@ -440,8 +440,10 @@ def warn_unconverged(fit: Fit, example: Batch | None, chosen_earlier: bool) -> N
 
 def warn_scales_apart(fit: Fit) -> None:
     """Warns of independent beliefs about weights and the scales that they are multiplied by."""
-    model, belief = fit.posterior.model, factor_of(fit.posterior.belief, "network")
-    if not (isinstance(model.prior, Hierarchy) and isinstance(belief, Gaussian) and belief.precision.is_diagonal):
+    if not isinstance(fit.posterior.model.prior, Hierarchy):
+        return
+    belief = factor_of(fit.posterior.belief, "network")
+    if not (isinstance(belief, Gaussian) and belief.precision.is_diagonal):
         return
     if not holds_scales(belief.mean):  # as of `conjugate_scales`
         return

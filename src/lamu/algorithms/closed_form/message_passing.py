@@ -120,7 +120,7 @@ class CoordinateAscent(Runnable):
         return self.tolerance * batch.count.astype(value.dtype) + _rounding(value)
 
 
-def _rounding(value: Numeric) -> Numeric:
+def _rounding(value: Any) -> Any:
     """Returns the rounding error of a sum of this size."""
     return 4 * jnp.finfo(value.dtype).eps * abs(value)
 
