@@ -20,14 +20,14 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (105_180, 74_000),
+    "lines": (105_182, 74_000),
     "files": (347, 330),
-    "lines of code": (52_437, 36_000),
-    "lines of code, core": (34_870, 25_000),
+    "lines of code": (52_439, 36_000),
+    "lines of code, core": (34_872, 25_000),
     "lines of code, graphs": (8_469, 6_000),
     "lines of code, tables": (9_098, 5_000),
     "lines of code, outside of the library": (0, 0),
-    "docstring lines a line of code": (0.473, 0.5),
+    "docstring lines a line of code": (0.472, 0.5),
     "import lines a line of code": (0.165, 0.15),
     "`Any` a thousand lines of code": (40, 40),
     "`isinstance` a thousand lines of code": (24.3, 14),
