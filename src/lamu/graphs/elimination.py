@@ -26,9 +26,9 @@ __all__ = [
     "ACCEPTED",
     "FIRST_STEP",
     "MOST_COMBINATIONS",
+    "Combinations",
     "Coordinate",
     "Eliminated",
-    "Enumeration",
     "ExactElimination",
     "Local",
     "ProductProposal",
@@ -256,7 +256,7 @@ MOST_COMBINATIONS = 256  # of which a row takes one density each
 
 
 @record
-class Enumeration(Local):
+class Combinations(Local):
     """Eliminates categories that meet by the sum over all of their combinations, and the latents below them exactly."""
 
     names: tuple[str, ...] = static()  # of the categories
@@ -272,7 +272,9 @@ class Enumeration(Local):
         """Returns the log density, exact at T(θ), and λ of every latent given each of the combinations."""
         log_weights, values, others = self._terms(row, environment, key, rest)
         known = {n: Categories(jnp.where(v > 0, 0.0, -1e30).astype(v.dtype)) for n, v in values.items()}
-        return jax.nn.logsumexp(log_weights), {n: _Mixed(p, log_weights) for n, p in {**known, **others}.items()}
+        return jax.nn.logsumexp(log_weights), {
+            n: _GivenCombination(p, log_weights) for n, p in {**known, **others}.items()
+        }
 
     def _terms(self, row: Row, environment: Environment, key: Any, rest: Rest) -> tuple[Array, dict[str, Any], Any]:
         """Returns the log density of every combination, its one-hot vectors by name, and λ of the others given it."""
@@ -316,7 +318,7 @@ class _OfCombinations(Proposal):
 
 
 @record
-class _Mixed:
+class _GivenCombination:
     """Natural parameters of a latent given each combination of some categories."""
 
     parts: Any  # λ, `[combinations, ...]`
@@ -329,7 +331,7 @@ class _Mixed:
 
 def averaged_over_combinations(function: Callable[[dict[str, Any]], Any], natural: dict[str, Any]) -> Any:
     """Returns the average of a function's arrays over the combinations that latents' λ are given, if they are."""
-    mixed = [part for part in natural.values() if isinstance(part, _Mixed)]
+    mixed = [part for part in natural.values() if isinstance(part, _GivenCombination)]
     if not mixed:
         return function(natural)
     return _average(jax.vmap(function)({name: part.parts for name, part in natural.items()}), mixed[0].log_weights)
@@ -364,7 +366,7 @@ def _enumerable(row: Row) -> tuple[str, ...]:
 
 def has_exact_sum(local: Mapping[str, Local], row: Row) -> bool:
     """Returns whether the latents of a row are summed out exactly at a point."""
-    return isinstance(first_local(local, row)[1], ExactElimination | Enumeration)
+    return isinstance(first_local(local, row)[1], ExactElimination | Combinations)
 
 
 @record
@@ -527,7 +529,7 @@ def first_local(local: Mapping[str, Local], row: Row) -> tuple[str, Local, dict[
     names = [name for name in names if row.coupled or local[name].random]
     if not names:
         few = _enumerable(row) if row.coupled else ()
-        return "", Enumeration(few) if few else Coordinate() if row.coupled else ExactElimination(), {}
+        return "", Combinations(few) if few else Coordinate() if row.coupled else ExactElimination(), {}
     name = next((name for name in names if set(local[name].given) <= set(row.known)), None)
     if name is None:
         raise ValueError(
