@@ -20,11 +20,11 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (105_182, 74_000),
+    "lines": (105_184, 74_000),
     "files": (347, 330),
-    "lines of code": (52_439, 36_000),
+    "lines of code": (52_441, 36_000),
     "lines of code, core": (34_872, 25_000),
-    "lines of code, graphs": (8_469, 6_000),
+    "lines of code, graphs": (8_471, 6_000),
     "lines of code, tables": (9_098, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.472, 0.5),
@@ -32,7 +32,7 @@ BUDGETS = {  # the ceiling, and the goal
     "`Any` a thousand lines of code": (40, 40),
     "`isinstance` a thousand lines of code": (24.3, 14),
     "abstract bases": (44, 30),
-    "names of classes in two files": (23, 0),
+    "names of classes in two files": (21, 0),
 }
 SLACK = 0.02  # A figure this far below its ceiling takes the ceiling down: otherwise it would rise again unseen.
 
