@@ -222,7 +222,9 @@ class Posterior:
     def _warn_of_codes(self, x: Any, encoding: Any) -> None:
         """Warns of codes that are no category of a table's network: all zeros, they are predicted without effect."""
         levels = getattr(encoding, "levels", ())
-        for column, count in enumerate(levels) if x.shape[1:] == (len(levels),) else ():
+        if not levels or x.shape[1:] != (len(levels),):  # the rows of a graph have no shape
+            return
+        for column, count in enumerate(levels):
             # Of a single category, members' effects are draws of their prior, and another one widens predictions.
             codes = np.asarray(x[:, column]) if count > 1 else np.ones(0)
             unknown = codes[~np.isin(codes, np.arange(1, count + 1))]
