@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (105_184, 74_000),
+    "lines": (105_186, 74_000),
     "files": (347, 330),
-    "lines of code": (52_441, 36_000),
-    "lines of code, core": (34_872, 25_000),
+    "lines of code": (52_443, 36_000),
+    "lines of code, core": (34_874, 25_000),
     "lines of code, graphs": (8_471, 6_000),
     "lines of code, tables": (9_098, 5_000),
     "lines of code, outside of the library": (0, 0),
