@@ -43,18 +43,18 @@ def require_unseen(calibration: object, training: object) -> None:
     shared = seen_rows(ours, _numbers(training))
     if len(shared):
         raise ValueError(
-            f"{len(shared)} of {len(ours)} rows to calibrate on are rows of training too, the first one row "
+            f"{len(shared)} of {len(ours[0])} rows to calibrate on are rows of training too, the first one row "
             f"{shared[0]}; calibrate on others"
         )
 
 
-def _numbers(rows: Any) -> np.ndarray:
-    """Returns features and targets side by side, `[N, columns]`."""
+def _numbers(rows: Any) -> list[np.ndarray]:
+    """Returns features and targets, `[N, columns]` each."""
     x, y = (np.asarray(part) for part in rows)
     if len(x) != len(y) or not len(x):
         raise ValueError(f"the rows have features of shape {x.shape} and targets of shape {y.shape}; give one of each")
     # One dtype: equal numbers in different dtypes are equal rows.
-    return np.concatenate([part.reshape(len(x), -1).astype(np.float32) for part in (x, y)], axis=1)
+    return [part.reshape(len(x), -1).astype(np.float32, copy=False) for part in (x, y)]
 
 
 # Rows are ranked by doubt. Of held-out rows, those below the z-th smallest doubt are z − 1 independent draws of the

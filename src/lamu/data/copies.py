@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import jax
@@ -89,19 +89,25 @@ def are_cells(x: np.ndarray, y: np.ndarray) -> bool:
     return bool(targets[targets > 1].sum() >= len(first) / 2)
 
 
-def seen_rows(rows: np.ndarray, training: np.ndarray) -> np.ndarray:
-    """Returns the numbers of the rows that are training rows too; none where copies within these explain them."""
+def seen_rows(rows: Sequence[np.ndarray], training: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns the numbers of the rows that are training rows too; none where copies within these explain them.
+
+    Args:
+        rows: the parts of the rows, `[N, columns]` each, such as inputs and targets: they are not copied.
+        training: the same parts of the training rows.
+    """
     # A table with repeated rows has equal rows on both sides of any split: as many as the share of training rows with a
     # copy explains, plus three standard errors.
-    if rows.shape[1] != training.shape[1]:
+    if [part.shape[1] for part in rows] != [part.shape[1] for part in training]:
         return np.zeros(0, int)
-    glance = np.linspace(0, rows.shape[1] - 1, min(rows.shape[1], _GLANCE)).astype(int)
-    ours, theirs = (row_hashes(part[:, glance].T) for part in (rows, training))
+    places = [np.linspace(0, part.shape[1] - 1, min(part.shape[1], _GLANCE)).astype(int) for part in rows]
+    glance = lambda parts: row_hashes(c for part, some in zip(parts, places, strict=True) for c in part[:, some].T)
+    whole = lambda parts, chosen: row_hashes(c for part in parts for c in part[chosen].T)
+    ours, theirs = glance(rows), glance(training)
     times = np.unique(theirs, return_counts=True)[1]
     repeated, alike = float(np.sum(times[times > 1]) / len(theirs)), np.flatnonzero(np.isin(ours, theirs))
-    theirs = row_hashes(training[np.isin(theirs, ours)].T)
-    alike = alike[np.isin(row_hashes(rows[alike].T), theirs)]
-    explained = len(rows) * repeated + 3 * math.sqrt(len(rows) * repeated * (1 - repeated))
+    alike = alike[np.isin(whole(rows, alike), whole(training, np.isin(theirs, ours)))]
+    explained = len(ours) * repeated + 3 * math.sqrt(len(ours) * repeated * (1 - repeated))
     return alike if len(alike) > explained else alike[:0]
 
 

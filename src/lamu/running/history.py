@@ -387,8 +387,8 @@ def _counted(held_out: Arrays) -> Arrays:
 def _warn_of_seen(held_out: Arrays, rows: Arrays) -> None:
     """Warns of validation rows that are training rows."""
 
-    def numbers(part: Arrays) -> np.ndarray:
-        return np.column_stack([np.asarray(leaf).reshape(part.count, -1) for leaf in jax.tree.leaves((part.x, part.y))])
+    def numbers(part: Arrays) -> list[np.ndarray]:
+        return [np.asarray(leaf).reshape(part.count, -1) for leaf in jax.tree.leaves((part.x, part.y))]
 
     if seen := len(seen_rows(numbers(held_out), numbers(rows))):
         warnings.warn(
