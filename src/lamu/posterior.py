@@ -224,10 +224,11 @@ class Posterior:
         levels = getattr(encoding, "levels", ())
         if not levels or x.shape[1:] != (len(levels),):  # the rows of a graph have no shape
             return
-        for column, count in enumerate(levels):
-            # Of a single category, members' effects are draws of their prior, and another one widens predictions.
-            codes = np.asarray(x[:, column]) if count > 1 else np.ones(0)
-            unknown = codes[~np.isin(codes, np.arange(1, count + 1))]
+        # Of a single category, members' effects are draws of their prior, and another one widens predictions.
+        codes, counts = np.asarray(x), np.asarray(levels)
+        is_known = (codes >= 1) & (codes <= counts) & (codes == np.floor(codes)) | (counts <= 1)
+        for column, count in enumerate(levels) if not is_known.all() else ():
+            unknown = codes[~is_known[:, column], column]
             if unknown.size:
                 name = f"{column} of x" if self.model.columns is None else repr(self.model.columns[column])
                 warnings.warn(
