@@ -196,8 +196,9 @@ class Posterior:
         network = self.model.network if isinstance(self.model, Model) else None
         if isinstance(x, Tracer) or is_traced():
             return
-        self._warn_of_codes(x, getattr(getattr(network, "base", network), "columns", None))
-        if not isinstance(network, Standardised):
+        scaled = isinstance(network, Standardised)
+        self._warn_of_codes(x, getattr(network.base if scaled else network, "columns", None))
+        if not scaled:
             return
         cache = vars(self).setdefault("_kept", _Kept())
         if "scaling" not in cache:  # copied from the device once
