@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (105_193, 74_000),
+    "lines": (105_194, 74_000),
     "files": (347, 330),
-    "lines of code": (52_445, 36_000),
-    "lines of code, core": (34_875, 25_000),
+    "lines of code": (52_446, 36_000),
+    "lines of code, core": (34_876, 25_000),
     "lines of code, graphs": (8_471, 6_000),
     "lines of code, tables": (9_099, 5_000),
     "lines of code, outside of the library": (0, 0),
