@@ -90,12 +90,8 @@ def are_cells(x: np.ndarray, y: np.ndarray) -> bool:
 
 
 def seen_rows(rows: Sequence[np.ndarray], training: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns the numbers of the rows that are training rows too; none where copies within these explain them.
-
-    Args:
-        rows: the parts of the rows, `[N, columns]` each, such as inputs and targets: they are not copied.
-        training: the same parts of the training rows.
-    """
+    """Returns the numbers of the rows that are training rows too; none where copies within these explain them."""
+    # Rows are given by their parts, `[N, columns]` each, such as inputs and targets: joined they would be copied.
     # A table with repeated rows has equal rows on both sides of any split: as many as the share of training rows with a
     # copy explains, plus three standard errors.
     if [part.shape[1] for part in rows] != [part.shape[1] for part in training]:
