@@ -159,13 +159,13 @@ def num_groups(groups: object, rows: int) -> int:
 
 def group_codes(groups: Any, rows: int) -> np.ndarray:
     """Returns the groups of rows as int32 `[rows]`, equal for equal values, also in other shares of the rows."""
-    from pandas import factorize
-
     values = np.asarray(np.ma.filled(groups.astype(object), None) if np.ma.isMaskedArray(groups) else groups)
     if values.shape != (rows,):
         raise ValueError(f"groups has the shape {values.shape}; pass one group a row, the shape ({rows},)")
     if values.dtype.kind in "iu" and np.array_equal(values.astype(np.int32), values):
         return values.astype(np.int32)
+    from pandas import factorize  # imported here, as whole numbers need none of it
+
     codes, names = factorize(values)
     if (codes < 0).any():
         raise ValueError(

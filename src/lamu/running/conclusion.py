@@ -269,7 +269,9 @@ class Conclusion:
 
     def _data_size(self) -> float:
         """Returns the number of rows, by their weights and the power of the likelihood."""
-        weight = float(jnp.mean(self.rows.weight)) if isinstance(self.rows, Arrays) else 1.0
+        weights: Any = self.rows.weight if isinstance(self.rows, Arrays) else np.ones(1)
+        # By NumPy, without a program, but where other processes hold some of them.
+        weight = float((np.asarray(weights) if getattr(weights, "is_fully_addressable", True) else weights).mean())
         return float(self.objective.data_size) * float(self.objective.likelihood_power) * weight
 
     def _measured(self, posterior: Posterior, steps: int) -> Convergence | None:
