@@ -147,6 +147,42 @@ def test_the_module_is_not_changed_and_its_later_training_is_not_seen():
     np.testing.assert_allclose(params["weight"], weight.numpy() + 1, rtol=1e-6)
 
 
+def test_a_module_that_is_changed_later_is_read_again_and_the_network_of_before_stays():
+    # The module was read once a process: a new temperature, activation or buffer was not seen, in silence.
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.activation, self.out = nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)
+            self.temperature = 1.0
+            self.register_buffer("shift", torch.zeros(3))
+
+        def forward(self, x: Any) -> Any:
+            return self.out(self.activation(self.first(x - self.shift))) / self.temperature
+
+    def outputs(network: Torch) -> Any:
+        return network.apply(*network.init(jax.random.key(0), x, 2), x, None, False)[0]
+
+    def swap() -> None:
+        module.activation = nn.Softplus()
+
+    module, rows = Scaled(), torch.randn(5, 3)
+    x = jnp.asarray(rows.numpy())
+    changes = (
+        lambda: setattr(module, "temperature", 2.0),
+        lambda: module.shift.fill_(1.0),
+        swap,
+        lambda: setattr(module, "out", nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))),
+    )
+    network = Torch(module)
+    assert Torch(module).module is network.module  # programs are compiled once
+    for change in changes:
+        expected = module(rows).detach()
+        change()
+        assert np.allclose(outputs(network), expected, atol=1e-6)
+        network = Torch(module)
+        assert np.allclose(outputs(network), module(rows).detach(), atol=1e-6)
+
+
 def test_what_cannot_be_read_is_named():
     class Branch(nn.Linear):
         def forward(self, x: Any) -> Any:
@@ -171,10 +207,11 @@ def test_what_cannot_be_read_is_named():
     with pytest.raises(TypeError, match=r"operator aten\.special_bessel_j0\.default in the submodule 'inner\.1'"):
         Torch(Unknown()).init(jax.random.key(0), x, 2)
     for norm in (nn.utils.parametrizations.spectral_norm, nn.utils.spectral_norm):
-        with pytest.raises(
-            TypeError, match=r"aten\.div\.out .* of spectral_norm keep the weights, .*_spectral_norm\(layer"
-        ):
-            Torch(norm(nn.Linear(2, 2))).init(jax.random.key(0), x, 2)
+        network = Torch(norm(nn.Linear(2, 2)))
+        start = network.init(jax.random.key(0), x, 2)
+        said = r"training mode .*aten\.div\.out .* of spectral_norm keep the weights, .*_spectral_norm\(layer"
+        with pytest.raises(TypeError, match=said):
+            network.apply(*start, x, None, True)
     with pytest.raises(TypeError, match="is not a PyTorch module"):
         Torch(3)
     with pytest.raises(ValueError, match="nothing"):
@@ -184,6 +221,73 @@ def test_what_cannot_be_read_is_named():
 class _Solve(nn.Module):
     def forward(self, x: Any) -> Any:
         return torch.special.bessel_j0(x)
+
+
+class ByMode(nn.Module):
+    """A module whose `forward` asks for its mode."""
+
+    def __init__(self, branch: str) -> None:
+        super().__init__()
+        self.norm, self.first, self.out = nn.BatchNorm1d(3), nn.Linear(3, 3), nn.Linear(3, 2)
+        self.branch = branch
+
+    def forward(self, x: Any) -> Any:
+        h = self.first(self.norm(x))
+        if self.training and self.branch == "depth":  # stochastic depth, as torchvision and timm write it
+            h = h / 0.8 * h.new_empty((h.shape[0], 1)).bernoulli_(0.8)
+        f = self.out(x + h)
+        if self.branch == "two":
+            return (f, h) if self.training else f
+        return f.softmax(-1) if self.branch == "softmax" and not self.training else f
+
+
+@pytest.mark.parametrize("branch", ["softmax", "depth", "two"])
+def test_outputs_are_those_of_evaluation_where_forward_asks_for_the_mode(branch):
+    # The graph of training mode was computed in every pass: logits for probabilities, and a refusal of the others.
+    torch.manual_seed(0)
+    module, rows = ByMode(branch).train(), torch.randn(6, 3)
+    module(rows)  # statistics
+    before = {name: each.clone() for name, each in module.named_buffers()}
+    network, x = Torch(module), jnp.asarray(rows.numpy())
+    params, state = network.init(jax.random.key(0), x, 2)
+    outputs, _ = network.apply(params, state, x, None, False)
+    assert np.allclose(outputs, module.eval()(rows).detach(), atol=1e-6)
+    assert sorted(state["norm"]) == ["running_mean", "running_var"]
+    if branch == "softmax":
+        trained, after = network.apply(params, state, x, None, True)
+        assert np.allclose(trained, module.train()(rows).detach(), atol=1e-6)
+        assert np.allclose(after["norm"]["running_mean"], module.norm.running_mean, atol=1e-6)
+    else:
+        with pytest.raises(TypeError, match=r"in training mode \(self\.training is True\)"):
+            network.apply(params, state, x, None, True)
+    assert all(torch.equal(each, before[name]) for name, each in module.named_buffers()) or branch == "softmax"
+
+
+@pytest.mark.parametrize("layer", [nn.AlphaDropout(0.3), nn.FeatureAlphaDropout(0.3)])
+def test_dropout_of_selu_keeps_mean_and_variance(layer):
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(20000, 2)), jnp.float32)
+    network = Torch(nn.Sequential(nn.Linear(2, 2), layer))
+    start = {"0": {"weight": jnp.eye(2), "bias": jnp.zeros(2)}}
+    assert np.allclose(network.apply(start, {}, x, None, False)[0], x, atol=1e-6)
+    noisy, _ = network.apply(start, {}, x, jax.random.key(0), True)
+    assert np.allclose([jnp.mean(noisy), jnp.std(noisy)], [0, 1], atol=0.02)
+    dropped = nn.functional.alpha_dropout(torch.zeros(100), 0.3, True).min().item()
+    assert np.isclose(np.mean(np.isclose(noisy, dropped, atol=1e-5)), 0.3, atol=0.01)
+
+
+def test_codes_may_come_as_numbers_to_a_module_that_makes_them_codes():
+    class Table(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(4, 2)
+
+        def forward(self, x: Any) -> Any:
+            return self.table(x.long())[:, 0]
+
+    module, codes = Table(), np.asarray([[3.0] * 20, [1.0] * 20], np.float32)
+    network = Torch(module)
+    outputs, _ = network.apply(*network.init(jax.random.key(0), jnp.asarray(codes), 2), jnp.asarray(codes), None, False)
+    assert np.allclose(outputs, module(torch.tensor(codes)).detach())
 
 
 def test_tied_weights_are_one_parameter_that_goes_back_under_every_name():

@@ -7,12 +7,25 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakSet
 
 import jax
+import numpy as np
 
 from lamu.typing import Array, PyTree, RandomKey
 
-__all__ = ["Mode", "copied", "require_one_input", "require_pure", "unwrapped"]
+__all__ = [
+    "Mode",
+    "array",
+    "computes_evaluation",
+    "copied",
+    "first_names",
+    "require_one_input",
+    "require_pure",
+    "snapshot",
+    "unwrapped",
+    "varied",
+]
 
 
 @dataclass(frozen=True)
@@ -43,12 +56,66 @@ else:
 _PYTORCHS = ("_parameters", "_modules", "_buffers", "_non_persistent_buffers_set")
 
 
-def copied(module: Module) -> Module:
+def copied(module: Module, share: bool = False) -> Module:
     """Returns a copy of a module, also where it stores results of an earlier pass, which PyTorch cannot copy."""
     import torch
 
     tensors = [value for each in module.modules() for value in vars(each).values() if isinstance(value, torch.Tensor)]
-    return copy.deepcopy(module, {id(value): value.detach().clone() for value in tensors if not value.is_leaf})
+    known = {id(value): value.detach().clone() for value in tensors if not value.is_leaf}
+    shared = {id(value): value for value in module.parameters() if share}
+    return copy.deepcopy(module, {**known, **shared})
+
+
+def snapshot(module: Module) -> Module:
+    """Returns a copy that later changes of a module do not reach, the same one while its computation is the same."""
+    # Weights are shared and not copied: a network takes their values when it is made.
+    if module in _COPIES:
+        return module
+    computation = _computation(module)
+    if _SNAPSHOTS.get(module, (None,))[0] != computation:
+        made = copied(module, share=True)
+        _COPIES.add(made)
+        _SNAPSHOTS[module] = (computation, made)
+    return _SNAPSHOTS[module][1]
+
+
+_SNAPSHOTS: WeakKeyDictionary[Module, tuple[object, Module]] = WeakKeyDictionary()
+_COPIES: WeakSet[Module] = WeakSet()
+
+
+def _computation(module: Module) -> object:
+    """Returns what a module computes beside the values of its weights and its batch statistics, to be compared."""
+    from torch.nn.modules.batchnorm import _NormBase
+
+    layers = dict(module.named_modules(remove_duplicate=False))
+    attributes = {path: value for path, value in _attributes(module).items() if path.rpartition(".")[2] != "training"}
+    hooks = {path: list(map(id, each._forward_hooks.values())) for path, each in layers.items()}
+    first = first_names(module)
+    shapes = {name: (first[name], each.shape, each.dtype) for name, each in module.named_parameters()}
+    buffers = {
+        f"{path}.{name}": hash(array(each).tobytes())
+        for path, layer in layers.items()
+        for name, each in layer.named_buffers(recurse=False)
+        if not isinstance(layer, _NormBase)
+    }
+    return {path: type(each) for path, each in layers.items()}, attributes, hooks, first, shapes, buffers
+
+
+def first_names(module: Module) -> dict[str, str]:
+    """Returns the first name of every parameter and buffer, by each of its names: tied weights have several."""
+    first: dict[int, str] = {}
+    return {
+        name: first.setdefault(id(each), name)
+        for named in (module.named_parameters, module.named_buffers)
+        for name, each in named(remove_duplicate=False)
+    }
+
+
+def array(tensor: Tensor) -> np.ndarray:
+    """Returns the values of a tensor; 16-bit ones in 32 bits, since NumPy has no bfloat16."""
+    cpu_tensor = tensor.detach().cpu()
+    narrow = cpu_tensor.is_floating_point() and cpu_tensor.element_size() < 4
+    return (cpu_tensor.float() if narrow else cpu_tensor).numpy().copy()
 
 
 def unwrapped(module: Any) -> Any:
@@ -94,11 +161,7 @@ def require_pure(module: Module, example: Tensor) -> None:
     used = copied(module)
     buffers = {name: each.clone() for name, each in used.named_buffers()}
     before = _attributes(used)
-    generator = torch.Generator().manual_seed(1)
-    other = example
-    if example.is_floating_point():
-        other = torch.randn(example.shape, generator=generator, dtype=example.dtype)
-    _outputs(used, other)
+    _outputs(used, varied(module, example))
     for name, value in buffers.items():
         with torch.no_grad():
             used.get_buffer(name).copy_(value)
@@ -111,6 +174,53 @@ def require_pure(module: Module, example: Tensor) -> None:
             "row depend on earlier passes; compute it from the inputs in every pass, or register it as a buffer of a "
             "fixed shape (register_buffer), which is the network's state"
         )
+
+
+def varied(module: Module, example: Tensor) -> Tensor:
+    """Returns an example of varied numbers or codes; the given one, of zeros, where the module cannot process these."""
+    import torch
+
+    other = torch.arange(example.numel()).reshape(example.shape) % 2
+    if example.is_floating_point():
+        other = torch.randn(example.shape, generator=torch.Generator().manual_seed(1), dtype=example.dtype)
+    try:
+        _outputs(copied(module), other)
+    except (TypeError, ValueError):  # for instance, a module that makes its rows codes of a table
+        return example
+    return other
+
+
+def computes_evaluation(graph: Module, module: Module, example: Tensor) -> bool:
+    """Whether an exported graph of training mode, without noise and batch statistics, has the outputs of `eval()`."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    class Evaluation(torch.fx.Interpreter):
+        def call_module(self, target: Any, args: Any, kwargs: Any) -> None:
+            """Leaves the checks of shapes out."""
+
+        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            args = list(args)
+            schema = getattr(target, "_schema", None)
+            positions = {each.name: place for place, each in enumerate(schema.arguments)} if schema else {}
+            has_statistics = "running_mean" not in positions or args[positions["running_mean"]] is not None
+            for name, value in _EVALUATION.items():
+                if has_statistics and positions.get(name, len(args)) < len(args):
+                    args[positions[name]] = value
+            return super().call_function(target, tuple(args), kwargs)
+
+    rows = varied(module, example)
+    evaluated = copied(module).eval()
+    with torch.no_grad():
+        values = pytree.tree_leaves(Evaluation(graph).run(rows))
+    expected = pytree.tree_leaves(_outputs(evaluated, rows))
+    return len(values) == len(expected) and all(
+        a.shape == b.shape and torch.allclose(a, b, 1e-3, 1e-4 * (1 + b.abs().max()), equal_nan=True)
+        for a, b in zip(values, expected, strict=True)
+    )
+
+
+_EVALUATION = {"train": False, "training": False, "use_input_stats": False, "dropout_p": 0.0}
 
 
 def _outputs(module: Module, example: Tensor) -> PyTree:
@@ -196,7 +306,9 @@ def _identity(value: object) -> object:
         return {key: _identity(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [_identity(each) for each in value]
-    return (type(value), id(value), getattr(value, "_version", 0))  # PyTorch counts the changes of a tensor in place
+    # PyTorch counts the changes of a tensor in place; those of weights are training.
+    changes = 0 if getattr(value, "requires_grad", False) else getattr(value, "_version", 0)
+    return (type(value), id(value), changes)
 
 
 def _same(first: PyTree, other: PyTree) -> bool:

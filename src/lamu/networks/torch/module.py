@@ -15,7 +15,17 @@ import numpy as np
 from lamu import tree
 from lamu.base.compile_once import floating
 from lamu.networks.interface import Network, in_new_thread
-from lamu.networks.torch.eager import Mode, copied, require_one_input, require_pure, unwrapped
+from lamu.networks.torch.eager import (
+    Mode,
+    array,
+    computes_evaluation,
+    copied,
+    first_names,
+    require_one_input,
+    require_pure,
+    snapshot,
+    unwrapped,
+)
 from lamu.networks.torch.operators import OPERATORS, OPERATORS_WITH_MODE
 from lamu.record import given, record, static
 from lamu.typing import Array, DTypeLike, Params, PyTree, RandomKey, Rows, State
@@ -35,8 +45,9 @@ else:
 class Torch(Network):
     r"""Adapter of a PyTorch module, trained or not; passes, beliefs and predictions are computed by JAX.
 
-    The module is exported once (`torch.export`) and never changed. Its parameters keep their names (`fc1.weight` is at
-    the path `fc1/weight`); buffers that its training passes update, such as batch statistics, are the network's state.
+    The module is exported (`torch.export`) as it is at construction, and never changed. Its parameters keep their names
+    (`fc1.weight` is at the path `fc1/weight`); buffers that its training passes update, such as batch statistics, are
+    the network's state. Where `forward` asks for `self.training`, passes that do not train are those of `eval()`.
     Inputs have PyTorch's layout, images `[batch, channels, height, width]`. Random layers draw in passes with a key,
     and batch statistics are computed in passes that train, whatever mode the module was left in. Parameters without
     gradient (`requires_grad_(False)`) are frozen, unless all of them are. A parameter with several names (tied weights)
@@ -86,7 +97,7 @@ class Torch(Network):
         object.__setattr__(self, "module", unwrapped(self.module))
         if not isinstance(self.module, nn.Module) and not callable(self.module):
             raise TypeError(f"module={self.module!r} is not a PyTorch module; give an instance of torch.nn.Module")
-        template = _template(self.module).made
+        template = self.module if isinstance(self.module, nn.Module) else _template(self.module).made
         object.__setattr__(self, "head", _head_pattern(self.head, template))
         values = _values(template)
         if any(tree.matches(path, self.head) for path in tree.paths(values["frozen"])) and self.head != "*":
@@ -99,6 +110,8 @@ class Torch(Network):
             object.__setattr__(self, "frozen", values.pop("frozen"))
         if self.start is None and isinstance(self.module, nn.Module):
             object.__setattr__(self, "start", {name: values[name] for name in ("params", "buffers")})
+        if isinstance(self.module, nn.Module):
+            object.__setattr__(self, "module", snapshot(self.module))
 
     @property
     def trained(self) -> bool:
@@ -122,7 +135,7 @@ class Torch(Network):
         """Returns the parameters and the state: those of the module, or of a new one."""
         like = _template(self.module)
         values = _drawn(self.module, _values(like.made), key) if self.start is None else self.start
-        buffers, renewed = _flat(values["buffers"]), like.program(x).buffers.values()
+        buffers, renewed = _flat(values["buffers"]), like.programs(x).evaluation.buffers.values()
         state = tree.nested({path: buffers[path] for path in renewed}, ".")
         return jax.tree.map(lambda leaf: jnp.array(leaf, floating(x), copy=True), (values["params"], state))
 
@@ -130,7 +143,7 @@ class Torch(Network):
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, State]:
         """Returns the module's outputs, and its state: updated in training, else unchanged."""
-        program = _template(self.module).program(x)
+        program = _template(self.module).programs(x).of(train)
         free, frozen = _flat(params), _flat(self.frozen)
         dtype = next((leaf.dtype for leaf in free.values()), x.dtype)
         leaves = free | {path: jnp.asarray(leaf, dtype) for path, leaf in frozen.items()}
@@ -160,7 +173,8 @@ class Torch(Network):
         """
         import torch
 
-        new = {**_flat(self.frozen), **_flat(params), **_flat(state or {})}
+        start = {} if self.start is None else {**_flat(self.start["params"]), **_flat(self.start["buffers"])}
+        new = {**start, **_flat(self.frozen), **_flat(params), **_flat(state or {})}
         template = _template(self.module)
         first = first_names(template.made)
 
@@ -199,10 +213,10 @@ class _TorchTemplate:
             raise TypeError(f"{module!r} made a {type(instance).__name__}; give what makes a torch.nn.Module")
         self.made = instance
         self.normalises = any(isinstance(each, _BatchNorm) for each in instance.modules())
-        self._programs: dict[tuple[tuple[int, ...], bool], TorchProgram] = {}
+        self._programs: dict[tuple[tuple[int, ...], bool], TorchPrograms] = {}
 
-    def program(self, x: Rows) -> TorchProgram:
-        """Returns the program for rows like those of x."""
+    def programs(self, x: Rows) -> TorchPrograms:
+        """Returns the programs for rows like those of x."""
         kind = (tuple(x.shape[1:]), bool(jnp.issubdtype(x.dtype, jnp.floating)))
         if kind not in self._programs:
             self._programs[kind] = in_new_thread(lambda: read(self.made, kind[0], x.dtype))
@@ -237,7 +251,7 @@ def _values(module: Module) -> Params:
     """Returns the parameters, those without gradient, and the floating buffers, by their names."""
 
     def values(named: Iterable[tuple[str, Tensor]]) -> Params:
-        arrays = {name: _array(each) for name, each in named if each.is_floating_point()}
+        arrays = {name: array(each) for name, each in named if each.is_floating_point()}
         return tree.nested(arrays, ".")
 
     parameters = dict(module.named_parameters())
@@ -247,20 +261,14 @@ def _values(module: Module) -> Params:
     return {kind: values(each.items()) for kind, each in named.items()}
 
 
-def _array(tensor: Tensor) -> np.ndarray:
-    """Returns the values of a tensor; 16-bit ones in 32 bits, since NumPy has no bfloat16."""
-    cpu_tensor = tensor.detach().cpu()
-    narrow = cpu_tensor.is_floating_point() and cpu_tensor.element_size() < 4
-    return (cpu_tensor.float() if narrow else cpu_tensor).numpy().copy()
-
-
 def _flat(nested: Params) -> dict[str, PyTree]:
     """Returns leaves by their PyTorch names."""
     return {path.replace("/", "."): leaf for path, leaf in tree.by_path(nested).items()}
 
 
-# `torch.export` reads the module once, in training mode, so that the graph contains dropout and batch normalisation;
-# whether they are active is decided at every pass (`lamu.networks.torch.eager.Mode`). PyTorch is not needed again.
+# `torch.export` reads the module in training mode, so that the graph contains dropout and batch normalisation; whether
+# they are active is decided at every pass (`lamu.networks.torch.eager.Mode`). A module whose outputs depend on
+# `self.training` by more than these is read a second time, in evaluation mode. PyTorch is not needed again.
 
 
 _ROWS = 2  # of the example for the export; the number of rows stays symbolic
@@ -342,20 +350,53 @@ class TorchProgram:
         return values[self.output.name], {path: values[name] for name, path in self.buffers.items()}
 
 
-def read(module: Module, shape: tuple[int, ...], dtype: DTypeLike) -> TorchProgram:
-    """Returns the program of a module."""
+@dataclass(frozen=True)
+class TorchPrograms:
+    """The computations of a module in its two modes, with the same state; one program where no branch depends on it."""
+
+    evaluation: TorchProgram
+    training: TorchProgram | TypeError  # an error where that mode alone cannot be read
+
+    def of(self, train: bool) -> TorchProgram:
+        """Returns the program of a mode."""
+        if not train:
+            return self.evaluation
+        if isinstance(self.training, TypeError):
+            raise TypeError(
+                f"in training mode (self.training is True) {self.training}; laplace and last_layer with epochs=0 need "
+                "no pass in that mode"
+            ) from self.training
+        return self.training
+
+
+def read(module: Module, shape: tuple[int, ...], dtype: DTypeLike) -> TorchPrograms:
+    """Returns the programs of a module."""
     import torch
 
     require_one_input(module)
-    module = copied(module).train()
+    module = copied(module)
     if any(each.is_floating_point() and each.element_size() < 4 for each in module.parameters()):
         module = module.float()
-    first = first_names(module)
     floating = jnp.issubdtype(dtype, jnp.floating)
     kind = next((each.dtype for each in module.parameters()), torch.float32) if floating else torch.int64
     example = torch.zeros((_ROWS, *shape), dtype=kind)
     require_pure(module, example)
-    exported = _exported(module, example)
+    training: TorchProgram | TypeError
+    try:
+        exported = _exported(copied(module).train(), example)  # whose buffers the check changes
+        training = _program(module, exported)
+    except TypeError as error:
+        training = error
+    else:
+        if computes_evaluation(exported.module(), module, example):
+            return TorchPrograms(training, training)
+    state = training.buffers.values() if isinstance(training, TorchProgram) else ()
+    return TorchPrograms(_program(module, _exported(module.eval(), example), state), training)
+
+
+def _program(module: Module, exported: Any, also: Iterable[str] = ()) -> TorchProgram:
+    """Returns an exported module as a program, whose state are the buffers that it updates and others by name."""
+    first = first_names(module)
     signature = exported.graph_signature
     parameters, kept = (
         {name: first[path] for name, path in paths.items()}
@@ -368,22 +409,12 @@ def read(module: Module, shape: tuple[int, ...], dtype: DTypeLike) -> TorchProgr
         for place in operation.renews
         if isinstance(operation.args[place], _GraphValue)
     }
-    state = {name: path for name, path in kept.items() if name in renewed}
+    state = {name: path for name, path in kept.items() if name in renewed or path in also}
     state = {name: path for name, path in state.items() if module.get_buffer(path).is_floating_point()}
-    constants = {name: _array(module.get_buffer(path)) for name, path in kept.items() if name not in state}
+    constants = {name: array(module.get_buffer(path)) for name, path in kept.items() if name not in state}
     lifted = signature.inputs_to_lifted_tensor_constants
-    constants |= {name: _array(exported.constants[path]) for name, path in lifted.items()}
+    constants |= {name: array(exported.constants[path]) for name, path in lifted.items()}
     return TorchProgram(parameters, state, constants, signature.user_inputs[0], operations, _output(exported))
-
-
-def first_names(module: Module) -> dict[str, str]:
-    """Returns the first name of every parameter and buffer, by each of its names: tied weights have several."""
-    first: dict[int, str] = {}
-    return {
-        name: first.setdefault(id(each), name)
-        for named in (module.named_parameters, module.named_buffers)
-        for name, each in named(remove_duplicate=False)
-    }
 
 
 def _exported(module: Module, example: Tensor) -> Any:

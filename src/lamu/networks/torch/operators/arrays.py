@@ -357,6 +357,7 @@ PRODUCTS: dict[str, Callable[..., PyTree]] = {
     "bmm": jnp.matmul,
     "mv": jnp.matmul,
     "dot": jnp.matmul,
+    "vdot": jnp.vdot,
     "outer": jnp.outer,
     "addmm": _added,
     "baddbmm": _added,

@@ -47,7 +47,21 @@ def _feature_dropout(mode: Mode, x: Array, p: float, train: bool) -> tuple[Array
     return dropped(mode, x, p, (*x.shape[:2], *[1] * (x.ndim - 2))), {}
 
 
-NOISE: dict[str, Callable[..., PyTree]] = {"dropout": _dropout, "feature_dropout": _feature_dropout}
+def _alpha_dropped(mode: Mode, x: Array, p: float, shape: tuple[int, ...]) -> tuple[Array, dict[int, Array]]:
+    """Returns x with entries at the least value of SELU at the rate p, with the same mean and variance."""
+    if mode.key is None or p == 0:
+        return x, {}
+    least, kept = -1.7580993408473766, jax.random.bernoulli(mode.key, 1 - p, shape)
+    scale = 1 / math.sqrt((1 - p) * (1 + p * least**2)) if p < 1 else 0.0
+    return scale * (jnp.where(kept, x, least) - p * least), {}
+
+
+NOISE: dict[str, Callable[..., PyTree]] = {
+    "dropout": _dropout,
+    "feature_dropout": _feature_dropout,
+    "alpha_dropout": lambda mode, x, p, train: _alpha_dropped(mode, x, p, x.shape),
+    "feature_alpha_dropout": lambda mode, x, p, train: _alpha_dropped(mode, x, p, (*x.shape[:2], *[1] * (x.ndim - 2))),
+}
 
 
 def _attention(
