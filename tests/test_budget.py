@@ -20,19 +20,19 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (105_192, 74_000),
+    "lines": (105_350, 74_000),
     "files": (347, 330),
-    "lines of code": (52_447, 36_000),
-    "lines of code, core": (34_877, 25_000),
+    "lines of code": (52_540, 36_000),
+    "lines of code, core": (34_970, 25_000),
     "lines of code, graphs": (8_471, 6_000),
     "lines of code, tables": (9_099, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.472, 0.5),
-    "import lines a line of code": (0.165, 0.15),
-    "`Any` a thousand lines of code": (40, 40),
-    "`isinstance` a thousand lines of code": (24.3, 14),
+    "import lines a line of code": (0.166, 0.15),
+    "`Any` a thousand lines of code": (40.1, 40),
+    "`isinstance` a thousand lines of code": (24.4, 14),
     "abstract bases": (44, 30),
-    "names of classes in two files": (21, 0),
+    "names of classes in two files": (22, 0),
 }
 SLACK = 0.02  # A figure this far below its ceiling takes the ceiling down: otherwise it would rise again unseen.
 
