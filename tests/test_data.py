@@ -129,6 +129,14 @@ def test_arrays_keep_floats_and_whole_targets(of, x, y, x_dtype, y_dtype):
     assert isinstance(rows.x, jax.Array)
 
 
+@pytest.mark.parametrize("dtype", [">f8", ">f4", np.longdouble])
+def test_floats_that_jax_has_no_type_for_are_read_as_their_values(dtype):
+    x = np.array([[1.5], [-2.0]])
+    rows = Arrays.of((x.astype(dtype), np.array([3, 1], ">i4")))
+    np.testing.assert_array_equal(rows.x, x)
+    np.testing.assert_array_equal(rows.y, [3, 1])
+
+
 def test_without_64_bits_arrays_are_32_bits_and_large_targets_are_refused():
     with jax.enable_x64(False):
         rows = Arrays.of((np.ones((2, 1)), np.arange(2)))

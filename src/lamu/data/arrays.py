@@ -502,6 +502,9 @@ def array_of(name: str, values: object) -> Any:
             array = np.asarray(readable(values))
         except ValueError as error:
             raise ValueError(f"{name} has rows of different lengths; pass an array with one shape") from error
+        plain = array.dtype.kind in "iuf"
+        if plain and not (array.dtype.isnative and array.dtype.itemsize <= 8):  # of a FITS or netCDF file: JAX has none
+            array = array.astype(f"={array.dtype.kind}{min(array.dtype.itemsize, 8)}")
     real, odd = (jnp.floating, jnp.integer, jnp.bool_), None
     if array.dtype == object:  # a frame with Booleans or missing values among its numbers
         missing = np.array([value is None or type(value).__name__ == "NAType" for value in array.flat], bool)
