@@ -51,6 +51,20 @@ def test_a_belief_that_has_learned_nothing_is_told_with_the_figures_of_a_constan
 
 
 @pytest.mark.parametrize(
+    ("algorithm", "level", "unit"), [(lamu.algorithms.laplace(), 1e5, 100.0), (lamu.algorithms.adam(), 0.0, 1e-5)]
+)
+def test_targets_that_were_not_scaled_are_named_as_the_reason(algorithm: Any, level: float, unit: float) -> None:
+    y = (level + unit * (X[:, 0] + NOISE / 3)).astype(np.float32)
+    model = lamu.Model(NARROW, lamu.likelihoods.Gaussian())
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        lamu.fit(model, (X, y), algorithm, steps=100)
+    [text] = [str(each.message) for each in said if issubclass(each.category, lamu.Underfit)]
+    assert f"the targets are not scaled (from {y.min():.3g} to {y.max():.3g})" in text
+    assert text.endswith("take model.standardised(x, y)")
+
+
+@pytest.mark.parametrize(
     ("rate", "members"), [(3.0, 1), (3.0, 2), (0.1, 1)], ids=["dead", "an ensemble of the dead", "alive"]
 )
 def test_a_network_whose_units_died_is_told_also_where_its_prior_is_a_part_of_the_loss(

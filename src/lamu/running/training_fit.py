@@ -21,6 +21,7 @@ from lamu.families import Ensemble, Point, Product
 from lamu.families.products import is_certain
 from lamu.likelihoods import Likelihood
 from lamu.model import Model
+from lamu.networks.wrapper import Standardised
 from lamu.objective import Objective
 from lamu.posterior import Posterior
 from lamu.predictives import Sampled
@@ -30,7 +31,7 @@ from lamu.running.conclusion import Fit
 from lamu.running.history import row_losses
 from lamu.supports import value_of
 from lamu.tree import dimension, ravel
-from lamu.typing import Array, Belief, Params, State
+from lamu.typing import Array, Belief, Params, State, Targets
 
 __all__ = ["constant_of", "warn_pretrained_fit", "warn_training_fit"]
 
@@ -43,6 +44,7 @@ _NUMBERS = 2**26  # of the inputs, and of the Jacobian of all rows, 256 MiB
 _APART = 0.5
 _FOLLOWS = 0.5  # the least correlation of outputs and targets in another unit
 _OPEN = 30.0  # deviation of a prior; of 60 separable rows `laplace` has .05 nats at 10, .18 at 100 and .47 at 1,000
+_FAR = 20.0  # of targets that no one standardised, in units of outputs of order one
 _WIDE = 0.7  # of a constant's loss that a belief must explain where its mean explains nearly all of it
 # Of the variance that a likelihood of counts leaves. With 400 counts of means about four and 1,313 weights the squared
 # residuals of points and last layers are .07 to .29 of it, and those of `ivon`, .4 to 1.6 nats better, .75 to 1.3.
@@ -122,10 +124,12 @@ def warn_training_fit(fit: Fit, rows: Arrays | Stream, example: Batch, objective
     if may_underfit and share < _HARDLY:
         colder = "let lamu.fit_temperature(model, data, algorithm) choose its temperature, or take deep_ensemble(...)"
         noisy = f"{size:,} rows do not outweigh the noise of the weights"
-        table = f"take {'laplace(), or ' if model.support.affine else ''}lamu.fit_table of the same rows"
+        sampled = model.support.affine and isinstance(fit.posterior.rule, Sampled)
+        table = f"take {'laplace(), or ' if sampled else ''}lamu.fit_table of the same rows"
         other = f"{noisy}: {colder if model.has_classes else table}"
         if is_certain(belief):  # units of which a first step was too long have no gradient ever after
             other = "the steps were too few, or so long that units died: take more steps, or a smaller learning rate"
+        other = model.unscaled_inputs(example) or _unscaled_targets(model, known.y) or other
         warnings.warn(
             f"the belief predicts its training rows {'hardly' if loss < constant else 'no'} better than a constant, "
             f"with {loss:.3g} nats a row instead of {constant:.3g}; either the inputs tell little about the target, or "
@@ -179,6 +183,20 @@ def warn_training_fit(fit: Fit, rows: Arrays | Stream, example: Batch, objective
             Overfit,
             stacklevel=3,
         )
+
+
+def _unscaled_targets(model: Model, y: Targets) -> str:
+    """Returns the clause about targets that are far from order one and were not standardised; else empty."""
+    if not model.support.affine or isinstance(model.network, Standardised):
+        return ""
+    values = np.asarray(value_of(y), float)
+    if np.abs(np.mean(values)) <= _FAR and 1 / _FAR <= np.std(values) <= _FAR:
+        return ""
+    range_ = f"from {values.min():.3g} to {values.max():.3g}"
+    return (
+        f"the targets are not scaled ({range_}), and the prior of the weights is for outputs of order one; take "
+        "model.standardised(x, y)"
+    )
 
 
 def warn_pretrained_fit(fit: Fit, rows: Arrays | Stream) -> None:
