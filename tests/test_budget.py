@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (105_353, 74_000),
+    "lines": (105_371, 74_000),
     "files": (347, 330),
-    "lines of code": (52_543, 36_000),
-    "lines of code, core": (34_970, 25_000),
+    "lines of code": (52_557, 36_000),
+    "lines of code, core": (34_984, 25_000),
     "lines of code, graphs": (8_471, 6_000),
     "lines of code, tables": (9_102, 5_000),
     "lines of code, outside of the library": (0, 0),
