@@ -35,6 +35,7 @@ from lamu.running.conclusion import (
     require_trained,
     warn_few_rows,
     warn_first_guess,
+    warn_one_start,
     warn_probabilities,
     warn_rare_events,
     warn_scales_apart,
@@ -197,6 +198,7 @@ def fit(
             length = replace(length, total=int(devices.agree(length.total or 0)) or None)
         require_trained(model, epochs)
         warn_first_guess(model, algorithm)
+        warn_one_start(model, algorithm)
         if microbatch_size is not None and not isinstance(model, Model):
             raise ValueError(
                 f"microbatch_size={microbatch_size!r} cuts a network's rows, and {model.name} has no network"

@@ -27,7 +27,7 @@ from lamu.data.stream import Stream, aligned, by_name, column_names, inputs_of, 
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Scaled
 from lamu.likelihoods.bases import FixedDispersion
 from lamu.networks import Network, Standardised, scan_friendly
-from lamu.networks.interface import adapted, inputs_named, outputs
+from lamu.networks.interface import adapted, inputs_named, outputs, wide
 from lamu.networks.multilayer import is_dense
 from lamu.networks.output_range import NARROWED, output_range, require_scales
 from lamu.priors import Normal, Prior
@@ -104,7 +104,8 @@ class Model(Target):
         self._check_width(weights, state, batch)
         # Checked on all weights, also the frozen ones: a pattern may match frozen leaves alone.
         self.free_prior.check(weights)
-        params, state = self.started({"network": weights, "likelihood": self.likelihood.init(batch.y)}, state)
+        start = {"network": weights, "likelihood": self.likelihood.init(batch.y)}
+        params, state = wide(self.started(start, state))
         return {**params, "network": tree.map_with_path(self._weight, params["network"])}, state
 
     def _weight(self, path: str, leaf: Any) -> Array:

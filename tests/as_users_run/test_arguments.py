@@ -140,3 +140,10 @@ def test_a_fraction_of_a_candidate_is_refused() -> None:
     for choose in (lamu.acquire.bald, lamu.acquire.batch_bald, lamu.acquire.thompson, lamu.acquire.function_draws):
         with pytest.raises(ValueError, match=r"n=2.5 is not possible; give a whole number of at least 1"):
             choose(posterior, x, 2.5, key=key)
+
+
+def test_a_network_that_returns_several_arrays_is_told_to_return_one():
+    network = lamu.networks.Trained(lambda params, x: {"logits": x @ params["w"]}, {"w": np.ones((6, 3), np.float32)})
+    model = lamu.Model(network, lamu.likelihoods.Categorical(3))
+    with pytest.raises(TypeError, match="the network Trained returns a dict, and outputs are one array"):
+        lamu.fit(model, (np.ones((4, 6), np.float32), np.arange(4) % 3), lamu.algorithms.laplace(), epochs=0)

@@ -26,10 +26,11 @@ class Linen(Network):
     The collection `params` contains the parameters, under their Flax names; all others (`batch_stats`, ...) are the
     network's state, which training passes update. Random layers draw only in passes with a key.
 
-    The mode is passed by the arguments that the module's call has: `use_running_average` and `train`, `training` or
-    `is_training` for training, and `deterministic` for a pass without a key. For a module without a state `train` can
-    only concern noise, and is whether there is a key; for one with a state it concerns both, so that such a module
-    cannot predict with noise (`mc_dropout`) and fixed statistics.
+    The mode is passed by the arguments that the module's call has: `use_running_average`, `deterministic` for a pass
+    without a key, and for training `train`, `training`, `is_train` or `is_training`, or the contrary, `inference`,
+    `eval` or `test`. For a module without a state `train` can only concern noise, and is whether there is a key; for
+    one with a state it concerns both, so that such a module cannot predict with noise (`mc_dropout`) and fixed
+    statistics.
 
     A module is code: a saved posterior contains its name, and loading it needs the network,
     `lamu.load(path, network=...)`. Over a mesh, parameters are partitioned by `nn.with_partitioning`.
@@ -81,7 +82,7 @@ class Linen(Network):
     def init(self, key: RandomKey, x: Array, outputs: int) -> tuple[Params, State]:
         """Returns the parameters and the other collections: initial ones, or the trained ones."""
         if self.variables is None:
-            modes = self._modes(stateful=False, noisy=False, train=False)
+            modes = _modes(self.module, stateful=False, noisy=False, train=False)
             variables = _unboxed(self.module.init({"params": key}, x, **modes))
             tree.require_matches((self.head,), variables.get("params", {}))
         else:
@@ -92,7 +93,7 @@ class Linen(Network):
         self, params: Params, state: State, x: Array, key: RandomKey | None, train: bool, mask: Array | None = None
     ) -> tuple[Array, State]:
         """Returns the module's outputs, and its collections: updated in training, else unchanged."""
-        modes = self._modes(stateful=bool(state), noisy=key is not None, train=train)
+        modes = _modes(self.module, stateful=bool(state), noisy=key is not None, train=train)
         # Streams of other names fall back to this one, with a separate key for each layer.
         rngs = None if key is None else {"params": key}
         variables = {"params": params, **state}
@@ -112,15 +113,19 @@ class Linen(Network):
     def partition_specs(self, x: Array, outputs: int) -> Mapping[str, PartitionSpec]:
         from flax.linen import get_partition_spec
 
-        modes = self._modes(stateful=False, noisy=False, train=False)
+        modes = _modes(self.module, stateful=False, noisy=False, train=False)
         make = lambda key: self.module.init({"params": key}, x, **modes)
         return _given_specs(get_partition_spec(jax.eval_shape(make, jax.random.key(0))).get("params", {}))
 
-    def _modes(self, stateful: bool, noisy: bool, train: bool) -> dict[str, bool]:
-        modes = {"use_running_average": not train, "deterministic": not noisy}
-        modes |= dict.fromkeys(("train", "training", "is_training"), train if stateful else noisy)
-        asked = inspect.signature(type(self.module).__call__).parameters
-        return {name: value for name, value in modes.items() if name in asked}
+
+def _modes(module: Any, stateful: bool, noisy: bool, train: bool) -> dict[str, bool]:
+    """Returns the arguments of a module's call that name its mode."""
+    trains = train if stateful else noisy
+    modes = {"use_running_average": not train, "deterministic": not noisy}
+    modes |= dict.fromkeys(("train", "training", "is_train", "is_training"), trains)
+    modes |= dict.fromkeys(("inference", "eval", "test"), not trains)
+    asked = inspect.signature(type(module).__call__).parameters
+    return {name: value for name, value in modes.items() if name in asked}
 
 
 def _given_specs(specs: PyTree) -> dict[str, PartitionSpec]:
@@ -142,8 +147,8 @@ class NNX(Network):
 
     Its `nnx.Param` are the parameters, under the module's own names; all other variables (`nnx.BatchStat`, ...) are the
     network's state, which training passes update. Random layers draw only in passes with a key: the streams inside the
-    module are ignored. Passes that train compute batch statistics, all others use them. The module itself is never
-    changed.
+    module are ignored. Passes that train compute batch statistics, all others use them. Arguments of the module's call
+    for the mode, as `train` or `deterministic`, are given as for `Linen`. The module itself is never changed.
 
     It is code: a saved posterior contains its name, and loading it needs the network, `lamu.load(path, network=...)`.
     Over a mesh, parameters are partitioned by `nnx.with_partitioning`.
@@ -236,7 +241,7 @@ class NNX(Network):
         streams = jax.tree.unflatten(structure, leaves)
         module = nnx.merge(like.definition, nnx.State(params), streams, nnx.State(state), like.constants)
         module.set_attributes(deterministic=key is None, use_running_average=not train, raise_if_not_found=False)
-        f = module(x)
+        f = module(x, **_modes(module, stateful=bool(state), noisy=key is not None, train=train))
         return f, nnx.to_pure_dict(_split(module)[3]) if train and state else state
 
     def partition_specs(self, x: Array, outputs: int) -> Mapping[str, PartitionSpec]:

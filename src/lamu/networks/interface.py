@@ -28,6 +28,7 @@ __all__ = [
     "outputs",
     "require_make",
     "specs_by_path",
+    "wide",
 ]
 
 
@@ -174,7 +175,23 @@ def outputs(
     # A network's products have the device's default precision, a linear map's full precision.
     mask_argument = (mask,) if network.masked else ()
     with inputs_named(network.name, x), nullcontext() if network.linear else network_products():
-        return network.apply(params, state, x, key, train, *mask_argument)
+        f, after = network.apply(params, state, x, key, train, *mask_argument)
+    if not hasattr(f, "dtype"):
+        raise TypeError(
+            f"the network {network.name} returns a {type(f).__name__}, and outputs are one array, [rows, outputs]; "
+            "give a network that returns that array alone"
+        )
+    return wide(f), after
+
+
+def wide(values: PyTree) -> PyTree:
+    """Returns floating-point arrays of 16 bits in 32: likelihoods, curvature and beliefs need the digits."""
+
+    def narrow(leaf: Any) -> bool:
+        dtype = getattr(leaf, "dtype", None)
+        return dtype is not None and jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4
+
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if narrow(leaf) else leaf, values)
 
 
 # The words of JAX, NumPy and Flax for arrays that do not fit each other, in which no input is named.

@@ -47,6 +47,7 @@ __all__ = [
     "warn_constant",
     "warn_few_rows",
     "warn_first_guess",
+    "warn_one_start",
     "warn_probabilities",
     "warn_rare_events",
     "warn_scales_apart",
@@ -165,6 +166,19 @@ def warn_seen_rows(model: Target, algorithm: Algorithm, validation: object) -> N
             "own rows it is right too often to choose a prior's scale by; give rows that it has not seen, "
             "validation=(x, y), or leave validation out.",
             validation,
+        )
+
+
+def warn_one_start(model: Target, algorithm: Algorithm) -> None:
+    """Warns where the members of an ensemble all start at the same pretrained weights."""
+    if model.trained and algorithm.traits.runs > 1 and algorithm.traits.length is None:
+        warnings.warn(
+            f"the {algorithm.traits.runs} members all start at the trained weights of {model.name}, so that they agree "
+            "where the rows say nothing, and everywhere with epochs=0; give a network with new weights for every "
+            "member, for instance lamu.networks.Torch(Net) of the class, or a Gaussian about these: laplace(), "
+            "last_layer()",
+            UserWarning,
+            stacklevel=3,
         )
 
 
