@@ -71,6 +71,10 @@ def test_rows_come_back_in_the_units_of_the_table() -> None:
     values = columns.values(rows)
     np.testing.assert_allclose(values[:, 1], table["income"], rtol=1e-4)
     assert np.isnan(rows["numbers"][3, 1])
+    values[3, 1] = np.nan
+    filled = columns.filled(values, np.where(np.isnan(values), 2.0, np.broadcast_to(values, (7, *values.shape))))
+    for position, name in enumerate(("warmth", "income")):  # to the last bit, unlike a mean of seven copies
+        np.testing.assert_array_equal(filled[name], np.where(np.isnan(values[:, position]), 2.0, values[:, position]))
 
 
 def test_a_density_is_that_of_the_values() -> None:

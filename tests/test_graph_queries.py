@@ -22,7 +22,7 @@ from lamu.graphs import models
 from lamu.likelihoods import Gaussian
 from lamu.posterior import Posterior
 from lamu.predictives import Predictive
-from lamu.predictives.graph import DrawnVariable, GraphRule
+from lamu.predictives.graph import DrawnVariable, GraphRule, drawn_rows
 from tests.for_each import for_each
 
 RANDOM, NAN = np.random.default_rng(0), np.nan
@@ -677,3 +677,13 @@ def test_what_the_prior_does_not_draw_is_said(program: Any, n: int, x: Any, erro
     graph = program if isinstance(program, lamu.Graph) else lamu.Graph(program)
     with pytest.raises(error, match=said):
         graph.prior_predictive(jax.random.key(0), n, x)
+
+
+def test_variables_of_a_row_have_noise_of_their_own() -> None:
+    """Two missing variables given the same draw of their row's latents are independent: they had one noise."""
+    f, scales = jnp.zeros((3, 2000, 1, 1)), {"log_scale": jnp.zeros((3, 2000, 1, 1))}
+    nothing = jnp.zeros(2000)
+    part = DrawnVariable(nothing, nothing > 0, Gaussian(), f, scales)
+    drawn = drawn_rows({"a": part, "b": part}).sample(jax.random.key(0), 2)
+    correlation = np.corrcoef(np.ravel(drawn["a"]), np.ravel(drawn["b"]))[0, 1]
+    np.testing.assert_allclose(correlation, 0.0, atol=6 / np.sqrt(4000))  # six standard errors

@@ -299,7 +299,8 @@ class Columns:
                     table[f"{name} probability"] = np.where(np.isnan(column), shares.max(axis=1), 1.0)
                 continue
             median = lambda draws: np.quantile(draws, 0.5, axis=0, method="inverted_cdf")
-            table[name] = median(draws) if kind == "count" else draws.mean(axis=0)
+            of_draws = median(draws) if kind == "count" else draws.mean(axis=0)
+            table[name] = np.where(np.isnan(column), of_draws, column)  # whose mean is rounded
             if np.isnan(column).any():
                 how = "inverted_cdf" if kind == "count" else "linear"
                 lower, upper = np.quantile(draws, (0.05, 0.95), axis=0, method=how)

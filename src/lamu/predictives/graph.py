@@ -40,6 +40,7 @@ class DrawnVariable(Predictive):
     f: Any  # the outputs of the law, `[S, N, entries, outputs]`
     dispersions: Any  # its parameters, leaves `[S, N, entries, ...]`
     covariance: Any = None  # of normal entries given a draw, `[S, N, entries, entries]`; None where independent
+    number: int = static(default=0)  # of the variable in its rows: given a draw of the latents, each has its own noise
 
     @property
     def support(self) -> Support:
@@ -129,7 +130,8 @@ class DrawnVariable(Predictive):
         by_program = drawn(self, key, n, first)
         if by_program is not None:
             return by_program
-        of_number, of_entries = jax.random.split(key)
+        of_number, of_variables = jax.random.split(key)
+        of_entries = jax.random.fold_in(of_variables, self.number)
         numbers = jax.random.randint(of_number, (n,), 0, len(self.f))
         rows, entries = self.f.shape[1:3]
         missing = ~jnp.reshape(self.observed, (len(self.value), -1))
@@ -286,9 +288,9 @@ def drawn_rows(entries: Mapping[str, Any]) -> DrawnVariable | DrawnRows:
         name: part.value
         if part.observed is None
         else with_padded_programs(
-            DrawnVariable(part.value, part.observed, part.law, part.f, part.dispersions, part.covariance)
+            DrawnVariable(part.value, part.observed, part.law, part.f, part.dispersions, part.covariance, number)
         )
-        for name, part in entries.items()
+        for number, (name, part) in enumerate(entries.items())
     }
     only = next(iter(variables.values())) if len(variables) == 1 else None
     return only if isinstance(only, DrawnVariable) else DrawnRows(variables)
