@@ -20,11 +20,11 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (105_410, 74_000),
+    "lines": (105_413, 74_000),
     "files": (347, 330),
-    "lines of code": (52_582, 36_000),
-    "lines of code, core": (35_009, 25_000),
-    "lines of code, graphs": (8_471, 6_000),
+    "lines of code": (52_585, 36_000),
+    "lines of code, core": (35_011, 25_000),
+    "lines of code, graphs": (8_472, 6_000),
     "lines of code, tables": (9_102, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.471, 0.5),
