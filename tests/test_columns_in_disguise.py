@@ -258,7 +258,7 @@ def test_a_code_that_lost_its_zeros_is_the_same_code(tmp_path):
     for file in ("new.csv", "new.parquet"):
         lost = table.match(saved(tmp_path, file, zip=[int(code) for code in ZIPS]), read)
         assert lost.x[:, 0].tolist() == [1.0 + sorted(ZIPS).index(code) for code in ZIPS]
-        assert "codes with other leading zeros than training had, read as those: " in lost.notes[0]
+        assert "codes with other zeros than training had, read as those: " in lost.notes[0]
     numeric = fitted(table.read(saved(tmp_path, zip=np.arange(ROWS) + 10), "y"))
     padded = table.match(saved(tmp_path, "new.csv", zip=["00012", "00013"]), numeric)
     assert padded.x[:, 0].tolist() == [12, 13]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from lamu.data import DataError, Encoding, table
@@ -62,3 +66,57 @@ def test_a_table_to_predict_is_refused_in_one_sentence(tmp_path, text, sentence)
 def test_an_encoding_is_saved_and_read():
     fitted = Encoding("target", "classes", ("a", "b", "c"), ("x0",))
     assert decode(encode(fitted, {}), {}) == fitted
+
+
+FRAME = pd.DataFrame(
+    {
+        "flag": [True, False, True] * 10,
+        "code": [1, 2, 3] * 10,
+        "bit": [0, 1] * 15,
+        "cost": np.linspace(1.0, 2.0, 30),
+        "day": [f"2024-01-{day:02d}" for day in range(1, 31)],
+        "y": np.sin(np.arange(30.0)),
+    }
+)
+FITTED = table.read(FRAME, "y", dates=True, categories=["code"])
+
+
+@pytest.mark.parametrize(
+    ("column", "spelled"),
+    [
+        ("flag", lambda values: values.astype(int)),
+        ("flag", lambda values: values.astype(float)),
+        ("flag", lambda values: values.astype(int).astype(str)),
+        ("flag", lambda values: values.astype(str).str.upper()),
+        ("flag", lambda values: values.astype("boolean")),
+        ("code", lambda values: values.astype(float).astype(str)),
+        ("code", lambda values: values.astype(float)),
+        ("code", lambda values: pd.Categorical(values, [3, 1, 2])),
+        ("bit", lambda values: values == 1),
+        ("bit", lambda values: (values == 1).astype(str).str.lower()),
+        ("day", lambda values: pd.to_datetime(values).dt.strftime("%d.%m.%Y")),
+        ("day", pd.to_datetime),
+    ],
+)
+def test_values_that_a_later_table_spells_otherwise_are_the_same(column: str, spelled: Callable[..., Any]) -> None:
+    """Truth values as 0 and 1, codes as 1.0 and days before months were new values, an error, and other days."""
+    later = table.match(FRAME.assign(**{column: spelled(FRAME[column])}), FITTED.encoding)
+    assert np.array_equal(later.x, FITTED.x)
+    assert not any("training did not have" in note for note in later.notes)
+
+
+def test_dates_whose_day_may_be_the_month_are_refused_in_later_tables_too() -> None:
+    with pytest.raises(
+        DataError, match=r"has dates such as '01\.02\.2024' in the column 'day', of which day and month"
+    ):
+        table.match(FRAME.assign(day="01.02.2024"), FITTED.encoding)
+
+
+def test_a_column_in_another_unit_is_told() -> None:
+    encoding = Encoding.of(FITTED.encoding.describe())
+    told = [note for note in table.match(FRAME.assign(cost=1000 * FRAME["cost"]), encoding).notes if "unit" in note]
+    assert told == [
+        "the column 'cost' runs from 1000 to 2000 here, and from 1 to 2 in training; check its unit, as predictions so "
+        "far outside are extrapolated"
+    ]
+    assert table.match(FRAME.assign(cost=FRAME["cost"] + 0.9), encoding).notes == ()

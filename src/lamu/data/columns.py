@@ -294,8 +294,15 @@ def found_dates(source: Source, columns: Sequence[str]) -> tuple[DateColumn, ...
     return tuple(dated)
 
 
-def expanded(source: Source, dates: Sequence[DateColumn]) -> Source:
-    """Returns the table with its date columns replaced by numbers."""
+def days(source: Source, name: str) -> np.ndarray:
+    """Returns a column of numbers, or the days since 1970-01-01 of one of dates; NaN if missing."""
+    if kind(source[name]) == "numbers":
+        return numbers(source[name])
+    return _days(source, name, _day_first(source, name) if kind(source[name]) == "text" else None)
+
+
+def expanded(source: Source, dates: Sequence[DateColumn], kept: Collection[str] = ()) -> Source:
+    """Returns the table with its date columns replaced by numbers; those of `kept` stay beside these."""
     import pandas as pd
 
     by_name = {date.name: date for date in dates}
@@ -305,7 +312,7 @@ def expanded(source: Source, dates: Sequence[DateColumn]) -> Source:
     for name in source.names:
         if name in by_name:
             columns |= zip(by_name[name].columns, _numbers(source, by_name[name]), strict=True)
-        else:
+        if name not in by_name or name in kept:
             columns[name] = source[name]
     return replace(source, frame=pd.DataFrame(columns, index=source.frame.index))
 
@@ -332,7 +339,7 @@ def _days(source: Source, name: str, day_first: bool | None) -> np.ndarray:
     if isinstance(values.dtype, pd.PeriodDtype):
         values = values.dt.to_timestamp()
     if kind(values) == "text":
-        column = words(values)
+        column, day_first = words(values), _day_first(source, name) if day_first is None else day_first
         stamps = [_stamp(source, name, text, day_first) for text in column.levels]
         return np.append(np.asarray(stamps, float), np.nan)[column.codes]
     try:

@@ -49,7 +49,7 @@ class Encoding:
         dates: the columns of dates, and how each becomes the numbers that `columns` names.
         readings: the notation of columns of numbers: unit, decimal sign, marks of missing values.
         missing: the texts and numbers that were declared to be missing values; None if none were.
-        constants: the numbers that have one value in all training rows, each with it.
+        ranges: the least and the largest value of each column of numbers in the training rows.
 
     Raises:
         ValueError: if levels or fills are not one for each feature, or an indicator is not a feature.
@@ -76,7 +76,7 @@ class Encoding:
     dates: tuple[DateColumn, ...] = static(default=())
     readings: tuple[Reading, ...] = static(default=())
     missing: tuple[str, ...] | None = static(default=None)
-    constants: tuple[tuple[str, float], ...] = static(default=())
+    ranges: tuple[tuple[str, float, float], ...] = static(default=())
 
     def __post_init__(self) -> None:
         if not self.levels:
@@ -125,7 +125,7 @@ class Encoding:
             dates=tuple(_date(*date) for date in listed_under("date_columns")),
             readings=tuple(_reading(*reading) for reading in listed_under("readings")),
             missing=_texts(described.get("missing_values")),
-            constants=tuple((_text(name), float(value)) for name, value in listed_under("constants")),
+            ranges=tuple((_text(name), float(low), float(high)) for name, low, high in listed_under("ranges")),
         )
 
     def describe(self) -> Document:

@@ -31,7 +31,8 @@ __all__ = [
 ]
 
 
-_TRUTH = {"True", "False"}
+_TRUTH = {"True": 1.0, "False": 0.0}
+_AS_TRUTH = {"1": "True", "1.0": "True", "0": "False", "0.0": "False"}
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,16 @@ def features_to_predict(source: Source, columns: Sequence[str], levels: Sequence
         column_kind = _kind(source, name)
         if column_levels:
             columns_read.append(
-                _positions(_booleans_as_text(words(values)) if set(column_levels) <= _TRUTH else words(values))
+                _positions(
+                    _booleans_as_text(words(values)) if {*column_levels} <= {*_TRUTH, LACKING} else words(values)
+                )
             )
         elif column_kind == "text":
             column = words(values)
+            truth = _booleans_as_text(column)
+            if {*truth.levels} <= {*_TRUTH} and not {*column.levels} & {*_AS_TRUTH}:  # of a column of zeros and ones
+                columns_read.append((truth.spread(np.array([_TRUTH[level] for level in truth.levels])).to_numpy(), ()))
+                continue
             number = ~np.isnan(column.numbers)
             if not number.all():
                 raise refuse_word(source.name, name, *column.first(number))
@@ -138,10 +145,11 @@ def _positions(column: Words) -> tuple[np.ndarray, tuple[str, ...]]:
 
 
 def _booleans_as_text(column: Words) -> Words:
-    """Returns truth values read as text in Python's spelling: TRUE and true are True."""
+    """Returns truth values in Python's spelling: TRUE, true and 1 are True."""
     import pandas as pd
 
-    capital = {text: text.title() for text in column.levels if text.title() in _TRUTH}
+    spelled = {text: _AS_TRUTH.get(text, text.title()) for text in column.levels}
+    capital = {text: truth for text, truth in spelled.items() if truth in _TRUTH}
     return words(pd.Series([text if text is None else capital.get(text, text) for text in column.texts], dtype=object))
 
 
@@ -195,7 +203,7 @@ def learn(
     levels: list[tuple[str, ...]] = []
     fills: list[float | None] = []
     units: list[tuple[str, float, float]] = []
-    constants: list[tuple[str, float]] = []
+    ranges: list[tuple[str, float, float]] = []
     for column, column_levels in enumerate(features.levels):
         present = columns[column][~lacking[column]] if ever[column] else columns[column]
         seen = [column_levels[index] for index in np.unique(present).astype(int)] if column_levels else []
@@ -207,8 +215,8 @@ def learn(
         scale = None if column_levels else origin_and_unit(present)
         if scale is not None:
             units.append((features.columns[column], *scale))
-        if not column_levels and present.min() == present.max():
-            constants.append((features.columns[column], float(present[0])))
+        if not column_levels:
+            ranges.append((features.columns[column], float(present.min()), float(present.max())))
     indicators = [
         name
         for name, lacks, column_levels in zip(features.columns, ever, features.levels, strict=True)
@@ -224,7 +232,7 @@ def learn(
         "fills": tuple(fills) if impute else (),
         "indicators": tuple(indicators) if impute else (),
         "units": tuple(units),
-        "constants": tuple(constants),
+        "ranges": tuple(ranges),
         "joint": joint,
     }
 
@@ -266,7 +274,7 @@ def transform(
             filled.append((name, f"{count} by the median {encoding.fills[column]:g}"))
     marked = "; columns of their own mark where numbers were missing" if encoding.indicators else ""
     notes = [f"filled the missing values of {counted(filled)}{marked}"] if filled else []
-    return _finished(x, lacking, encoding), [*notes, *unknown, *no_longer_constant(features, encoding)]
+    return _finished(x, lacking, encoding), [*notes, *unknown, *outside_training(features, encoding)]
 
 
 def completions(features: Features, encoding: Encoding) -> Completions:
@@ -326,13 +334,19 @@ def _finished(x: np.ndarray, lacking: np.ndarray, encoding: Encoding) -> np.ndar
     return np.concatenate([x, np.stack(marks, axis=1).astype(x.dtype)], axis=1) if marks else x
 
 
-def no_longer_constant(features: Features, encoding: Encoding) -> list[str]:
-    """Returns a note on each column that had one value in all training rows, and has others here."""
+def outside_training(features: Features, encoding: Encoding) -> list[str]:
+    """Returns a note on each column that had one value in all training rows, or lies far from them in most rows."""
     # No training row tells the effect; predictions of tables are widened by its prior, those of points are not.
     notes = []
-    for name, known in encoding.constants:
+    for name, low, known in encoding.ranges:
         values = features.values[:, features.columns.index(name)]
-        others = values[(values != known) & ~np.isnan(values)]
+        values, width = values[~np.isnan(values)], known - low
+        others = values[values != known] if low == known else values[:0]
+        if low < known and 2 * np.sum((values < low - width) | (values > known + width)) > len(values):
+            notes.append(
+                f"the column {name!r} runs from {values.min():g} to {values.max():g} here, and from {low:g} to "
+                f"{known:g} in training; check its unit, as predictions so far outside are extrapolated"
+            )
         if len(others):
             notes.append(
                 f"the column {name!r} was {known:g} in all training rows and has other values here ({others[0]:g} is "
@@ -373,7 +387,7 @@ def _unknown(name: str, features: Features, column: int, levels: Sequence[str]) 
     new = _new_levels(features, column, levels)
     if not new:
         return []
-    if len(levels) == 1:  # as of a number in `no_longer_constant`
+    if len(levels) == 1:  # as of a number in `outside_training`
         return [
             f"the column {name!r} was {levels[0]!r} in all training rows and has other values here: "
             f"{counted(new, most=5)}; their effect is not known, and intervals may be too narrow"

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -301,16 +302,20 @@ def _same_unit(number: Written, reading: Reading, parsed: Sequence[Written]) -> 
     return not reading.unit and number.unit not in _RATIOS
 
 
+_DIGITS = re.compile(r"0*(\d*?)(?:\.0+)?")  # a code, without leading zeros and a point that ends it
+
+
 def _codes(name: str, values: pd.Series, levels: Sequence[str]) -> tuple[pd.Series, list[str]]:
-    """Returns a column of words with codes matched to those of training up to leading zeros."""
+    """Returns a column of words with codes matched to those of training up to leading zeros and a point: 7.0 is 007."""
     of_digits: dict[str, list[str]] = {}
+    digits = lambda text: matched[1] if (matched := _DIGITS.fullmatch(text)) else None
     for level in levels:
-        if level.isdigit():
-            of_digits.setdefault(level.lstrip("0"), []).append(level)
-    if not any(level[0] == "0" and len(level) > 1 for codes in of_digits.values() for level in codes):
+        if (code := digits(level)) is not None:
+            of_digits.setdefault(code, []).append(level)
+    if not of_digits:
         return values, []
     column = words(values)
-    same = lambda text: of_digits.get(text.lstrip("0"), []) if text.isdigit() and text not in levels else []
+    same = lambda text: of_digits.get(str(digits(text)), []) if text not in levels else []
     moved = {text: codes[0] for text in column.levels if len(codes := same(text)) == 1}
     if not moved:
         return values, []
@@ -318,7 +323,7 @@ def _codes(name: str, values: pd.Series, levels: Sequence[str]) -> tuple[pd.Seri
 
     texts = [moved.get(text, text) if text is not None else None for text in column.texts]
     shown = ", ".join(f"{quoted(text)} as {quoted(level)}" for text, level in list(moved.items())[:3])
-    note = f"the column {name!r} has codes with other leading zeros than training had, read as those: {shown}"
+    note = f"the column {name!r} has codes with other zeros than training had, read as those: {shown}"
     return pd.Series(texts, index=values.index, name=values.name, dtype=object), [note]
 
 

@@ -22,7 +22,7 @@ from lamu.data.arrays import UnfamiliarRows, UnscaledWeights, readable, refuse_o
 from lamu.data.copies import are_cells, repeats
 from lamu.data.encoding import Encoding
 from lamu.data.imputation import Completions
-from lamu.data.inputs import Features, completions, learn, no_longer_constant, transform
+from lamu.data.inputs import Features, completions, learn, outside_training, transform
 from lamu.data.splits import group_codes
 from lamu.data.wording import nearest
 from lamu.data.written_numbers import is_code, is_number
@@ -73,7 +73,7 @@ def new_rows(encoding: Encoding, x: np.ndarray, columns: Sequence[str]) -> Compl
     """Returns rows for prediction; an incomplete row is repeated for each draw of its missing numbers."""
     blocks = _blocks(encoding, columns)
     features = _features(x, columns, blocks)
-    for note in no_longer_constant(features, encoding):
+    for note in outside_training(features, encoding):
         warnings.warn(note, UnfamiliarRows, stacklevel=4)
     completed = completions(features, encoding)
     return replace(completed, x=_in_columns(completed.x, x[completed.row], blocks).astype(x.dtype))
