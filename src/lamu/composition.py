@@ -323,7 +323,8 @@ def bootstrap(
 
     Args:
         model: network, likelihood and prior.
-        data: `(x, y)`, or a mapping with `x`, `y` and, optionally, `weight`, `offset`, `mask`.
+        data: `(x, y)`, or a mapping with `x`, `y` and, optionally, `weight`, `offset`, `mask` and `groups`; with
+            groups, such as the patient of each row, groups are drawn, with all of their rows.
         algorithm: the algorithm of each member.
         resamples: B.
         seed: of the resampling, and of every fit.
@@ -354,10 +355,15 @@ def bootstrap(
     if not isinstance(rows, Arrays):
         raise TypeError("resamples are drawn from rows in memory; give (x, y)")
     random = np.random.default_rng(seed)
-    members = [
-        fit(model, rows.take(random.integers(0, rows.count, rows.count)), algorithm, seed=seed, **options).posterior
-        for _ in range(resamples)
-    ]
+
+    def resample() -> Arrays:
+        if rows.groups is None:
+            return rows.take(random.integers(0, rows.count, rows.count))
+        group = np.unique(np.asarray(rows.groups), return_inverse=True)[1]
+        counts = np.bincount(random.integers(0, group.max() + 1, group.max() + 1), minlength=group.max() + 1)
+        return replace(rows, weight=rows.weight * jnp.asarray(counts[group], rows.weight.dtype))
+
+    members = [fit(model, resample(), algorithm, seed=seed, **options).posterior for _ in range(resamples)]
     return pooled(members, jax.random.fold_in(jax.random.key(seed), resamples))
 
 

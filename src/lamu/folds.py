@@ -112,7 +112,8 @@ def fit_folds(
     Args:
         model: network, likelihood and prior. Scaling (`standardised`) is the model's, hence common to all members.
         data: `(x, y)`, or a mapping with `x`, `y` and, optionally, `weight`, `offset`, `mask` and `groups`; with
-            groups, such as the patient of each row, all rows of a group are in one fold.
+            groups, such as the patient of each row, all rows of a group are in one fold. With `time` instead, the time
+            of each row, each fold is a block of successive times.
         algorithm: the algorithm of each member. By default that of `lamu fit`: Adam with a rate that falls from 0.01,
             and, unless `epochs` or `steps` are given, for about three thousand steps and at most 500 epochs, stopped
             after a fifth of the epochs without a better validation.

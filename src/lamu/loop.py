@@ -99,10 +99,11 @@ def fit(
     Args:
         model: the target: a `lamu.Model` (network, likelihood, prior), a `lamu.LogDensity`, or another target.
         data: `(x, y)`, a mapping with `x`, `y` and, optionally, `weight`, `offset`, `mask` and `groups` (such as
-            the patient of each row: validation rows are then whole groups), or a re-iterable of batches, which is read
-            once more, to count them, where it has no `len` and rates fall over the run. A weight of two equals the row
-            written twice, except in the statistics of batch normalisation, which ignores weights; weights whose sum is
-            far from the number of rows are used as they are, with a warning (`lamu.data.UnscaledWeights`).
+            the patient of each row: validation rows are then whole groups) or `time` (numbers or dates: they are then
+            the latest), or a re-iterable of batches, which is read once more, to count them, where it has no `len` and
+            rates fall over the run. A weight of two equals the row written twice, except in the statistics of batch
+            normalisation, which ignores weights; weights whose sum is far from the number of rows are used as they are,
+            with a warning (`lamu.data.UnscaledWeights`).
         algorithm: one of `lamu.algorithms` or `lamu.mcmc`, or one's own.
         epochs: passes over the data; 0 for the posterior of pretrained weights. Where neither epochs nor steps are
             given and the algorithm has no length of its own, the run goes on until it converges: in rounds of steps,

@@ -181,7 +181,7 @@ def fit_prior_scale(
     Args:
         model: network, likelihood and prior.
         data: `(x, y)`, or a mapping with `x`, `y` and, optionally, `weight`, `offset`, `mask` and `groups`; with
-            groups, such as the patient of each row, all rows of a group are held out or none.
+            groups, such as the patient of each row, all rows of a group are held out or none; with `time`, the latest.
         algorithm: the algorithm.
         validation: a share of the rows, or separate rows; a tenth where None.
         seed: of the held-out rows and of every run.
@@ -286,7 +286,7 @@ def fit_temperature(
     Args:
         model: network, likelihood and prior.
         data: `(x, y)`, or a mapping with `x`, `y` and, optionally, `weight`, `offset`, `mask` and `groups`; with
-            groups, such as the patient of each row, all rows of a group are held out or none.
+            groups, such as the patient of each row, all rows of a group are held out or none; with `time`, the latest.
         algorithm: the algorithm.
         temperatures: the temperatures to try, the preferred one first. By default 1, 0.3, 0.1, 0.03, 0.01, 0.003 and
             0.001, which is nearly a point, for classes, and 1 alone for a regression: its noise is learned from the

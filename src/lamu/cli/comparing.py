@@ -180,6 +180,7 @@ def compare(
         "task": table.encoding.task,
         "rows": {"train": len(parts[0][0]), "test": len(parts[0][1])},
         "groups": request.groups,
+        "time": request.time,
         "splits": splits,
         "seed": request.seed,
         "likelihood": chosen_likelihood.name,

@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
 import numpy as np
 
 from lamu.base import choose as search
 from lamu.cli.recipes import is_outside, likelihood_of, required_parts
 from lamu.cli.request import Request
 from lamu.data import Encoding
+from lamu.data.splits import Groups
 from lamu.data.wording import nearest, quoted
 from lamu.evidence_choice import compare_likelihoods
 from lamu.folds import centred, default_length, fit_folds, folds_for, num_fits
@@ -31,7 +33,7 @@ from lamu.supports import Counts
 from lamu.tabular import fit_table
 from lamu.tabular.stacked_fit import describe_fits
 from lamu.tabular.truncated import Truncated
-from lamu.typing import Inputs, Options, Rows, Targets
+from lamu.typing import Inputs, Options, Targets
 from lamu.validation_choice import fit_prior_scale, fit_temperature, most_fits
 
 __all__ = [
@@ -79,7 +81,7 @@ def default_settings() -> Options:
     return {"learning_rate": Annealed(0.01)}
 
 
-def default_folds(rows: int, algorithm: str | None, groups: Rows | None = None) -> int:
+def default_folds(rows: int, algorithm: str | None, groups: Groups | None = None) -> int:
     """Returns the number of folds of the ensemble; zero, hence one run, for a named algorithm."""
     return 0 if algorithm is not None else folds_for(rows, groups)
 
@@ -275,7 +277,8 @@ def choose(encoding: Encoding, data: Mapping[str, Any], seed: int) -> Likelihood
         return LikelihoodChoice(None, "", {})
     order = np.random.default_rng(seed).permutation(len(y))[:_MOST_ROWS]
     inputs = _columns(np.asarray(x, float)[order], encoding)
-    beside = {name: np.asarray(data[name])[order] for name in ("weight", "offset", "groups") if name in data}
+    given = {name: jax.tree.map(np.asarray, data[name]) for name in ("weight", "offset", "groups") if name in data}
+    beside = {name: values[order] for name, values in given.items()}
     folds = min(3, folds_for(len(order), beside.get("groups")))
     densities = compare_likelihoods(inputs, np.asarray(y)[order], names, folds=folds, seed=seed, **beside)
     means = {name: float(np.average(values, weights=beside.get("weight"))) for name, values in densities.items()}

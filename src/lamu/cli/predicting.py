@@ -17,6 +17,7 @@ from lamu.cli.printing import append_csv, show_document, show_line, show_notes, 
 from lamu.cli.request import Request
 from lamu.data import Arrays, Encoding
 from lamu.data.inputs import Selection
+from lamu.data.splits import Groups
 from lamu.data.table import Table, match, with_beside
 from lamu.posterior import Posterior
 from lamu.predictives import InputMixture, Predictive
@@ -118,7 +119,7 @@ def _target_columns(y: Targets) -> dict[str, Rows]:
 
 
 def estimates(
-    rows: Mapping[str, np.ndarray], weight: np.ndarray | None = None, groups: Rows | None = None
+    rows: Mapping[str, np.ndarray], weight: np.ndarray | None = None, groups: Groups | None = None
 ) -> dict[str, Estimate]:
     """Returns the scores with their standard errors, by the weight of each row, and over groups where there are any."""
     # `rmse`, `nll` and `coverage` of the 90 % interval for regression; `accuracy`, `nll` and `ece` otherwise, which
@@ -129,7 +130,7 @@ def estimates(
 
 
 def score_explanations(
-    rows: Mapping[str, np.ndarray], weight: np.ndarray | None = None, groups: Rows | None = None
+    rows: Mapping[str, np.ndarray], weight: np.ndarray | None = None, groups: Groups | None = None
 ) -> dict[str, str]:
     """Returns how to read each score; the calibration error together with its value under correct probabilities."""
     readings = {name: MEANING[name] for name in rows}
@@ -138,7 +139,8 @@ def score_explanations(
         if count < FEWEST_ROWS:
             readings["ece"] = f"calibration error; {count} rows are too few to judge it"
         else:
-            right = calibrated_gap(rows["ece"][:, 0], weight=weight)
+            confidence, correct = rows["ece"].T
+            right = calibrated_gap(confidence, weight=weight, right=correct, groups=groups)
             observed = estimates({"ece": rows["ece"]}, weight, groups)["ece"]
             readings["ece"] = f"{MEANING['ece']}; {verdict(observed, right, count)}"
     return readings

@@ -19,11 +19,12 @@ from lamu.cli.learning import Learned
 from lamu.cli.output_dir import draft
 from lamu.cli.predicting import LEVEL, MEANING, estimates, score_rows
 from lamu.data import Encoding
+from lamu.data.splits import Groups
 from lamu.predictives import MixturePredictive, Predictive
 from lamu.report import FittedRun, comparison_report, fit_report
 from lamu.scores.calibration import estimate
 from lamu.tabular.peers import peer, quiet
-from lamu.typing import Data, Document, Inputs, Options, Rows, Targets
+from lamu.typing import Data, Document, Inputs, Options, Targets
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,7 +44,7 @@ def baselines(
     counts: bool,
     weight: np.ndarray | None = None,
     exposure: tuple[np.ndarray, np.ndarray] | None = None,
-    groups: Rows | None = None,
+    groups: Groups | None = None,
 ) -> Iterator[Future[dict[str, MixturePredictive]]]:
     """Fits the baselines in a thread during the work of a `with` block, on processors that this work leaves idle."""
     x, y, x_test = np.asarray(x), np.asarray(y), np.asarray(x_test)
@@ -121,6 +122,7 @@ def report_of_fit(
             prediction=prediction,
             out=str(out),
             weight=weight,
+            groups=groups,
         )
     )
 

@@ -108,6 +108,10 @@ class Request:
         str | None,
         _option("COLUMN", "Group of each row, such as a patient: held out whole, and no input."),
     ] = None
+    time: Annotated[
+        str | None,
+        _option("COLUMN", "Time of each row, a date or a number: the latest rows are held out. No input."),
+    ] = None
     categories: Annotated[
         str | None,
         _option("COLUMNS", "Columns of categories that look like numbers, for instance shop,patient."),
@@ -170,7 +174,7 @@ class Request:
         """Returns the table."""
         from lamu.data.table import read
 
-        names = ("trials", "censored", "weight", "exposure", "groups")
+        names = ("trials", "censored", "weight", "exposure", "groups", "time")
         columns = {name: getattr(self, name) for name in names}
         beside = {name: column for name, column in columns.items() if column is not None}
         categories = () if self.categories is None else [name.strip() for name in self.categories.split(",")]
@@ -265,11 +269,18 @@ def learning_rows(table: Table, request: Request, seed: int) -> tuple[Table, np.
 
     from lamu.data import split
     from lamu.data.copies import repeats
+    from lamu.data.splits import RowTimes
 
     classes = table.encoding.task != "regression"
     # By their own names, which messages about classes quote; sorted, as their numbers are.
     targets = table.encoding.decode(table.y) if classes else table.y
     groups = table.beside.get("groups")
+    if isinstance(groups, RowTimes):  # of several splits each has the rows before the test rows of the one before
+        later = seed - request.seed
+        block = groups.blocks(_shares_in_time(request.test_size, later))
+        train, test = np.flatnonzero(block == 0), np.flatnonzero(block == 1)
+        note = _time_told(table.encoding, len(test), len(block))
+        return replace(table, said=(*table.said, note)).refit(train), train, test
     if groups is not None or not table.counts_cases:
         train, test = split(targets, request.test_size, seed, stratify=classes, groups=groups)
         note = () if groups is None else (_groups_told(dict(table.encoding.beside)["groups"], groups, test),)
@@ -283,6 +294,28 @@ def learning_rows(table: Table, request: Request, seed: int) -> tuple[Table, np.
     name = dict(table.encoding.beside)["weight"]
     note = f"{name!r} counts the cases of cells, of which {request.test_size:.3g} are held out, from each row some"
     return replace(parts, said=(*table.said, note)).refit(train), train, test
+
+
+def _shares_in_time(test_size: float, later: int) -> list[float]:
+    """Returns the shares of the training rows, of the test rows, and of as many blocks of later rows."""
+    left = 1.0 - test_size * (later + 1)
+    if left <= 0.0 or not test_size > 0.0:
+        raise ValueError(
+            f"--test-size {test_size:g} leaves no earlier row to learn from in split {later + 1}; give a smaller "
+            "one, or fewer --splits"
+        )
+    return [left, *[test_size] * (later + 1)]
+
+
+def _time_told(encoding: Encoding, held_out: int, rows: int) -> str:
+    """Returns a sentence on the time of a table."""
+    column = dict(encoding.beside)["time"]
+    dated = any(date.name == column for date in encoding.dates)
+    as_input = "an input by its age and phases" if dated else "no input"
+    return (
+        f"{column!r} is the time of the rows and {as_input}: the latest {held_out:,} of {rows:,} rows are held out, "
+        "and folds are blocks of successive rows"
+    )
 
 
 def _groups_told(column: str, groups: np.ndarray, test: np.ndarray) -> str:

@@ -158,7 +158,9 @@ def train(
             "programs": compiling.programs,
         }
         if "ece" in row_scores and not np.isnan(scores["ece"].value):
-            metrics["ece_if_calibrated"] = calibrated_gap(row_scores["ece"][:, 0], weight=counts_of_test).value
+            confidence, correct = row_scores["ece"].T
+            right = calibrated_gap(confidence, weight=counts_of_test, right=correct, groups=test.groups)
+            metrics["ece_if_calibrated"] = right.value
         precision, samples = _precision(posterior), request.samples or _default_samples(posterior)
         if not as_json:  # before the figures, which take seconds
             show_line(

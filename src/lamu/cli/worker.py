@@ -125,7 +125,7 @@ def _scored(pred: Predictive, table: Table, test: np.ndarray, y: Targets) -> Doc
         "standard_errors": {name: estimate.error for name, estimate in scores.items()},
         "nll": rows["nll"],
         "weight": beside.get("weight"),
-        "groups": beside.get("groups"),
+        "groups": np.asarray(beside["groups"]) if "groups" in beside else None,
     }
 
 

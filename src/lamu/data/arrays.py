@@ -17,7 +17,7 @@ from jax.core import Tracer
 from lamu.base.compile_once import compiled_once, of_rows
 from lamu.data.batch import Batch
 from lamu.data.precision import blocks, is_mapped, refuse_lost, require_room
-from lamu.data.splits import group_codes
+from lamu.data.splits import groups_of
 from lamu.data.wording import listed, nearest
 from lamu.record import record
 from lamu.typing import Array, Data, DTypeLike, Rows, Targets
@@ -119,7 +119,7 @@ def scale_told(weight: Rows, name: str) -> str | None:
 
 
 _ALIGNED = 64  # bytes
-_KEYS = ("x", "y", "weight", "offset", "mask", "groups")
+_KEYS = ("x", "y", "weight", "offset", "mask", "groups", "time")
 
 
 @record
@@ -144,7 +144,8 @@ class Arrays:
         held_out: validation rows, an `Arrays`, for choices that the training rows cannot make; None
             if there are none. They do not count in N.
         groups: the group of each row, integers `[N]`, such as a patient or a day; None if rows are independent. Every
-            split keeps the rows of a group together: folds, and rows that are set aside for validation.
+            split keeps the rows of a group together: folds, and rows that are set aside for validation. Or the times
+            of the rows in their order: validation rows are then the latest, and folds are blocks of successive ones.
 
     Examples:
         >>> from lamu.data import Arrays
@@ -166,9 +167,10 @@ class Arrays:
 
         Args:
             data: `(x, y)`, a mapping with the keys `x`, `y` and, optionally, `weight`, `offset`, `mask` and `groups`
-                (numbers or words), or an `Arrays`, returned as is. y is an array or a mapping of arrays by name.
-                Targets alone, for a model without inputs, are one array or a mapping without `x`, and x is then
-                `[N, 0]`. Rows of mask zero are dropped here, before their values are checked, and do not count in N.
+                (numbers or words) or `time` (numbers or dates), or an `Arrays`, returned as is. y is an array or a
+                mapping of arrays by name. Targets alone, for a model without inputs, are one array or a mapping without
+                `x`, and x is then `[N, 0]`. Rows of mask zero are dropped here, before their values are checked, and do
+                not count in N.
 
         Returns:
             The rows, on the default device.
@@ -213,8 +215,8 @@ class Arrays:
         """Returns the data of a target without inputs that observes arrays by name.
 
         Args:
-            data: a mapping of arrays `[N, ...]` with these names and, optionally, `weight`, `mask` and `groups`; for a
-                single name the array alone is enough; or an `Arrays`, returned as is.
+            data: a mapping of arrays `[N, ...]` with these names and, optionally, `weight`, `mask` and `groups` or
+                `time`; for a single name the array alone is enough; or an `Arrays`, returned as is.
             names: the names that the target observes.
             missing: whether NaN marks a missing entry; then each array becomes an `Incomplete`.
 
@@ -234,7 +236,7 @@ class Arrays:
             if len(names) != 1:
                 raise TypeError(f"data is a {type(data).__name__}; pass a mapping with the keys {listed(names)}")
             data = {names[0]: data}
-        auxiliary = ("weight", "mask", *(() if "groups" in names else ("groups",)))
+        auxiliary = ("weight", "mask", *(name for name in ("groups", "time") if name not in names))
         for key in data:
             if key not in (*names, *auxiliary):
                 raise ValueError(f"data has the unknown key {key!r}; {nearest(str(key), (*names, *auxiliary))}")
@@ -263,7 +265,7 @@ class Arrays:
             raise ValueError("x and y have no rows; pass at least one")
         auxiliary = {name: array_of(name, data_parts[name]) for name in _KEYS[2:5] if data_parts.get(name) is not None}
         weight, offset, mask = (auxiliary.get(name) for name in _KEYS[2:5])
-        groups = None if data_parts.get("groups") is None else group_codes(data_parts["groups"], len(x))
+        groups = groups_of(data_parts.get("groups"), data_parts.get("time"), len(x))
         if weight is not None and weight.shape != (len(x),):
             raise ValueError(f"weight has the shape {weight.shape}; pass one weight a row, the shape ({len(x)},)")
         if offset is not None and (offset.ndim not in (1, 2) or len(offset) != len(x)):
@@ -369,17 +371,19 @@ def _rows_in_memory(rows: Arrays, start: int, row_count: int, size: int) -> Batc
 
     mask = np.zeros(size, rows.weight.dtype)
     mask[:row_count] = 1
-    x, y, weight, offset = jax.tree.map(part, (rows.x, rows.y, rows.weight, rows.offset))
-    return jax.device_put(Batch(x=x, y=y, mask=mask, weight=weight, offset=offset))
+    x, y, weight, offset, groups = jax.tree.map(part, (rows.x, rows.y, rows.weight, rows.offset, rows.groups))
+    return jax.device_put(Batch(x=x, y=y, mask=mask, weight=weight, offset=offset, groups=groups))
 
 
 # Compiled, since leaf by leaf a batch costs several milliseconds; `there` takes at most two values in a pass.
 @compiled_once(over_rows=True, static_argnums=(2, 3))
 def _rows(rows: Arrays, start: Array | int, row_count: int, size: int) -> Batch:
-    x, y, weight, offset = jax.tree.map(
-        lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, row_count), (rows.x, rows.y, rows.weight, rows.offset)
+    x, y, weight, offset, groups = jax.tree.map(
+        lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, row_count),
+        (rows.x, rows.y, rows.weight, rows.offset, rows.groups),
     )
-    return Batch(x=x, y=y, mask=jnp.ones_like(weight), weight=weight, offset=offset).padded(size)
+    mask = jnp.ones_like(weight)
+    return Batch(x=x, y=y, mask=mask, weight=weight, offset=offset, groups=groups).padded(size)
 
 
 def _parts(data: Data) -> Mapping[str, Any]:

@@ -32,6 +32,7 @@ class Batch:
         weight: the weight of each row, floating.
         offset: a known part of the linear predictor (the log of an exposure), added to f and in its units, `[batch]` or
             `[batch, outputs]`; None if there is none. One number per row is added to every output of a batch.
+        groups: the group of each row, `[batch]`, or None, as of `lamu.data.Arrays`.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -45,6 +46,7 @@ class Batch:
     mask: Any
     weight: Any
     offset: Any = None
+    groups: Any = None
 
     @classmethod
     def of(cls, x: Inputs, y: Targets, offset: object = None) -> Batch:
@@ -72,6 +74,7 @@ class Batch:
             mask=pad(self.mask, jnp.zeros_like(self.mask[:1])),
             weight=pad(self.weight, self.weight[:1]),
             offset=None if self.offset is None else pad(self.offset, self.offset[:1]),
+            groups=jax.tree.map(lambda leaf: pad(leaf, leaf[:1]), self.groups),
         )
 
     def filled(self) -> Batch:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -70,7 +71,7 @@ class Table:
     notes: tuple[str, ...]
     features: Features
     said: tuple[str, ...]
-    beside: Mapping[str, np.ndarray] = field(default_factory=dict)
+    beside: Mapping[str, Any] = field(default_factory=dict)
     numbers: np.ndarray = field(default_factory=lambda: np.zeros(0, int))
 
     @property
@@ -88,9 +89,9 @@ class Table:
             rows["offset"] = np.log(self.beside["exposure"])
         return rows
 
-    def beside_of(self, rows: Selection) -> dict[str, np.ndarray]:
+    def beside_of(self, rows: Selection) -> dict[str, Any]:
         """Returns the auxiliary columns of some rows, by name."""
-        return {name: np.asarray(column)[rows] for name, column in self.beside.items()}
+        return {name: column[rows] for name, column in self.beside.items()}
 
     def refit(self, rows: Selection) -> Table:
         """Returns the same rows with levels, medians and indicators learned from the training rows only.
@@ -234,7 +235,7 @@ class Table:
         return completions(replace(self.features, values=self.features.values[rows]), self.encoding)
 
 
-def with_beside(x: Inputs, beside: Mapping[str, np.ndarray], row: Selection) -> Inputs:
+def with_beside(x: Inputs, beside: Mapping[str, Any], row: Selection) -> Inputs:
     """Returns inputs with the trials and offsets of some rows."""
     extra = {"trials": beside["trials"][row]} if "trials" in beside else {}
     extra |= {"offset": np.log(beside["exposure"][row])} if "exposure" in beside else {}
@@ -269,8 +270,9 @@ def read(
             target is never filled.
         beside: the auxiliary columns of the target, by name: "trials" of a count of successes, "censored",
             1 if the target is above the value, "exposure" of a count, "weight", the weight of each row, of which
-            rows of 0 are left out, or "groups", numbers or words, of which splits keep all rows together. They are not
-            features, and all but weights and groups make the task a regression.
+            rows of 0 are left out, "groups", numbers or words, of which splits keep all rows together, or "time",
+            numbers or dates, of which splits hold out the latest rows (the table has it as "groups"). They are not
+            features, and all but weights, groups and times make the task a regression.
         separator: the field separator of a CSV file; inferred from its first line where None.
         dates: whether columns of dates become numbers: the days since the first training row, and sine and cosine of
             the phases of the year, of the week and, if there are times, of the day.
@@ -306,22 +308,27 @@ def read(
         raise DataError(f"{source.name} has no column {target!r} to be the target; {nearest(target, source.names)}")
     _require_rows(source)
     beside = beside or {}
-    if numeric := [name for name in beside if name not in ("weight", "groups")]:
+    if {"groups", "time"} <= set(beside):
+        raise DataError(
+            f"{beside['groups']!r} groups the rows and {beside['time']!r} is their time; give groups to predict new "
+            "groups, or time to predict later rows of the same ones"
+        )
+    if numeric := [name for name in beside if name not in ("weight", "groups", "time")]:
         if task not in (None, "regression"):
             raise DataError(f"a target with {numeric[0]} is a number, and the task is {task}; leave --task out")
         task = "regression"
     columns = tuple(name for name in source.names if name not in (target, *beside.values()))
-    if not columns:
+    if not columns and not (dates and "time" in beside):
         raise DataError(f"{source.name} has no column but the target {target!r}; add at least one to learn from")
     for name in categories:
         if name not in columns:
             raise DataError(f"{source.name} has no feature {name!r} to be of categories; {nearest(name, columns)}")
     as_words = (
         *((target,) if task in ("binary", "classes") else ()),
-        *(beside[name] for name in beside if name == "groups"),
+        *(beside[name] for name in beside if name in ("groups", "time")),
     )
     source, features, read_as_is, left_out = _training_parts(
-        source, (target, *beside.values()), missing, as_words, dates, tuple(categories)
+        source, (target, *beside.values()), missing, as_words, dates, tuple(categories), beside.get("time")
     )
     columns, rows = features.columns, np.arange(len(source.frame))
     if "weight" in beside:
@@ -335,6 +342,15 @@ def read(
     chosen, labels, notes = decide(source, target, task)
     raw = targets(source, Encoding(target, chosen, labels, columns))
     auxiliary = {name: read_beside(source, target, name, column, raw) for name, column in beside.items()}
+    if "time" in auxiliary:
+        auxiliary["groups"] = auxiliary.pop("time")  # groups in an order
+    elif read_as_is.dates and "groups" not in auxiliary:
+        date = read_as_is.dates[0].name
+        left_out = (
+            *left_out,
+            f"{date!r} is of dates, and rows are held out at random; to predict later rows, --time {date} holds out "
+            "the latest",
+        )
     read_as = replace(
         read_as_is, target=target, task=chosen, labels=labels, columns=(), levels=(), beside=tuple(beside.items())
     )
@@ -422,16 +438,18 @@ def _training_parts(
     as_words: tuple[str, ...],
     dates: bool,
     categories: tuple[str, ...] = (),
+    time: str | None = None,
 ) -> tuple[Source, Features, Encoding, tuple[str, ...]]:
     """Returns a table, its features, their encoding, and a note on each column that was left out."""
-    # `others`: columns that are not features, of which those after the first are counts.
+    # `others`: columns that are not features, of which those after the first are counts; `time`: the one of these whose
+    # age and phases are features where it is of dates.
     declared = None if missing is None else tuple(map(str, missing))
     of = lambda source: tuple(name for name in source.names if name not in others)
     source, readings = read_cells(source, declared, (*as_words, *categories), others[1:])
     named = {name: words(source[name]).series(source[name]).astype("category") for name in categories}
     source = replace(source, frame=source.frame.assign(**named))
-    dated = found_dates(source, of(source)) if dates else ()
-    source = expanded(source, dated)
+    dated = found_dates(source, [*of(source), *([] if time is None else [time])]) if dates else ()
+    source = expanded(source, dated, others)
     columns = of(source)
     left_out = identifiers(source, columns)
     columns = (
@@ -474,7 +492,9 @@ def match(data: Data, encoding: Encoding, separator: str | None = None) -> Table
     if encoding.exposure is not None and encoding.exposure not in source.frame:
         target = None
     auxiliary_columns = [
-        (name, column) for name, column in encoding.beside if name in _PREDICTED_WITH or target is not None
+        (name, column)
+        for name, column in encoding.beside
+        if name in _PREDICTED_WITH or (name != "time" and target is not None)
     ]
     missing_columns = [(name, column) for name, column in auxiliary_columns if column not in source.frame]
     notes += tuple(
@@ -549,7 +569,7 @@ def _learn_encoding(
     return replace(read_as, **learned, units=units)
 
 
-def _per_trial(y: np.ndarray, beside: Mapping[str, np.ndarray]) -> np.ndarray:
+def _per_trial(y: np.ndarray, beside: Mapping[str, Any]) -> np.ndarray:
     """Returns the targets by which rows are compared: successes a trial, counts an exposure, others unchanged."""
     if not {"trials", "exposure"} & set(beside):
         return y
@@ -561,7 +581,7 @@ def _table(
     y: np.ndarray | None,
     encoding: Encoding,
     said: Sequence[str],
-    beside: Mapping[str, np.ndarray],
+    beside: Mapping[str, Any],
     learned: Selection | None = None,
     raw: np.ndarray | None = None,
     numbers: np.ndarray | None = None,
@@ -578,7 +598,7 @@ def _table(
 def _read_again(source: Source, encoding: Encoding) -> Source:
     """Returns a table to predict with its cells read like those of training."""
     levels_by_name: dict[str, tuple[str, ...]] = dict(zip(encoding.columns, encoding.levels, strict=True))
-    levels_by_name |= {column: () for name, column in encoding.beside if name != "groups"}
+    levels_by_name |= {column: () for name, column in encoding.beside if name not in ("groups", "time")}
     if not any(isinstance(label, bool) for label in encoding.labels):
         levels_by_name[encoding.target] = tuple(label for label in encoding.labels if isinstance(label, str))
     levels_by_name = {name: levels for name, levels in levels_by_name.items() if name in source.frame}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lamu.data.columns import ADVICE, kind, numbers, refuse_word, words
+from lamu.data.columns import ADVICE, days, kind, numbers, refuse_word, words
 from lamu.data.encoding import TASKS, Encoding, Label
 from lamu.data.inputs import refuse_dates
 from lamu.data.sources import Source
-from lamu.data.splits import group_codes
+from lamu.data.splits import RowTimes, group_codes
 from lamu.data.wording import DataError, at, nearest, plural, quoted
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["decide", "read_beside", "targets"]
 
 
-def read_beside(source: Source, target: str, name: str, column: str, y: np.ndarray | None) -> np.ndarray:
-    """Returns the trials, indicators, weights or exposures of the rows, float64, or int32 of their groups, checked."""
+def read_beside(source: Source, target: str, name: str, column: str, y: np.ndarray | None) -> Any:
+    """Returns the trials, indicators, weights, exposures, groups or times of the rows, checked."""
     if column == target:
         raise DataError(f"{column!r} is the target and cannot be its {name} as well; name another column")
     if column not in source.frame:
@@ -28,6 +28,8 @@ def read_beside(source: Source, target: str, name: str, column: str, y: np.ndarr
     if name == "groups":
         _refuse_ungrouped(column, source[column])
         return group_codes(source[column], len(source.frame))
+    if name == "time":
+        return RowTimes.of(days(source, column), len(source.frame), f"the column {column!r} of times")
     if kind(source[column]) != "numbers":
         raise DataError(f"the column {column!r} of {name} holds no numbers; {_RULES[name]}")
     values = numbers(source[column])

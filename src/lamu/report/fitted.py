@@ -16,7 +16,7 @@ from lamu.plots.style import percent
 from lamu.report.effects import Effect, draw, effects
 from lamu.report.page import Markup, Section, element, join, page, paragraph, picture, table
 from lamu.scores import Estimate
-from lamu.scores.calibration import calibrated_gap, in_words, verdict
+from lamu.scores.calibration import calibrated_gap, confidence_and_correctness, in_words, verdict
 from lamu.typing import Inputs
 
 if TYPE_CHECKING:
@@ -139,6 +139,7 @@ class FittedRun:
     prediction: Mapping[str, Any]  # the options of a prediction
     out: str  # the folder, as given to the command
     weight: np.ndarray | None = None  # the weight of each test row; ones where None
+    groups: np.ndarray | None = None  # the group of each test row; None where rows are independent
 
     @property
     def name(self) -> str:
@@ -200,6 +201,7 @@ def _fitted(run: FittedRun) -> list[Markup]:
         "Exposure": encoding.exposure or "",
         "Weight of a row": dict(encoding.beside).get("weight", ""),
         "Groups": dict(encoding.beside).get("groups", ""),
+        "Time of a row": dict(encoding.beside).get("time", ""),
         "Features": f"{len(encoding.columns) - words} of numbers, {words} of words",
         "Algorithm": f"{'stacked candidates' if candidates else config['algorithm']}{ensemble}",
         "Candidates": "; ".join(candidates),
@@ -297,7 +299,8 @@ def _calibration_error(run: FittedRun) -> str:
 
 def _right_error(run: FittedRun) -> Estimate:
     """Returns the expected calibration error of the predicted probabilities if they were calibrated."""
-    return calibrated_gap(np.max(np.asarray(run.pred.probabilities, float), axis=1), weight=run.weight)
+    confidence, right = confidence_and_correctness(run.pred, run.y_test).T
+    return calibrated_gap(confidence, weight=run.weight, right=right, groups=run.groups)
 
 
 def _ranks_rows(run: FittedRun) -> bool:

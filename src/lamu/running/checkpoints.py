@@ -64,8 +64,7 @@ def rows_described(rows: object) -> str:
         return "batches"
     digest = hashlib.sha256()
     for field in fields(rows):
-        part = getattr(rows, field.name)
-        if isinstance(part, np.ndarray | jax.Array):
+        for part in jax.tree.leaves(getattr(rows, field.name)):
             digest.update(field.name.encode())
             _feed(digest, part)
     return f"{rows.count} rows #{digest.hexdigest()[:_DIGITS]}"

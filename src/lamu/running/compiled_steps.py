@@ -312,5 +312,6 @@ def order(
 
 
 def _picked(rows: Arrays, chosen: Array, real: Array) -> Batch:
-    x, y, weight, offset = jax.tree.map(lambda leaf: leaf[chosen], (rows.x, rows.y, rows.weight, rows.offset))
-    return Batch(x=x, y=y, mask=real.astype(rows.weight.dtype), weight=weight, offset=offset)
+    parts = rows.x, rows.y, rows.weight, rows.offset, rows.groups
+    x, y, weight, offset, groups = jax.tree.map(lambda leaf: leaf[chosen], parts)
+    return Batch(x=x, y=y, mask=real.astype(rows.weight.dtype), weight=weight, offset=offset, groups=groups)

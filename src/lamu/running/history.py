@@ -20,13 +20,13 @@ from lamu.base.arguments import number, whole_number
 from lamu.data.arrays import Arrays
 from lamu.data.batch import Batch
 from lamu.data.copies import copies_together, seen_rows
-from lamu.data.splits import folds_of, num_groups, split, sums_of_groups
+from lamu.data.splits import Groups, RowTimes, folds_of, num_groups, split, sums_of_groups
 from lamu.objective import Objective
 from lamu.protocol import Info, Traits, runnable
 from lamu.running.compiled_steps import algorithm_of
 from lamu.supports import value_of
 from lamu.target import Target
-from lamu.typing import Array, DTypeLike, PyTree, RandomKey, Rows, State
+from lamu.typing import Array, DTypeLike, PyTree, RandomKey, State
 
 __all__ = [
     "Best",
@@ -370,8 +370,12 @@ def validation_pairs(
     y = np.asarray(value_of(rows.y)) if model.has_classes else np.zeros(rows.count)
     parts = folds_of(y, folds, seed, stratify=y.ndim == 1 and model.has_classes, groups=rows.groups)
     judging = parts[: min(folds, -(-fewest // (rows.count // folds)))]
-    everyone = np.arange(rows.count)
-    return [(rows.take(np.setdiff1d(everyone, part)), _counted(rows.take(part))) for part in judging]
+    if isinstance(rows.groups, RowTimes):  # each is judged by rows that are later than all of its own
+        rank = np.asarray(rows.groups)
+        learned = [np.flatnonzero(rank < rank[part].min()) for part in judging[: folds - 1]]
+    else:
+        learned = [np.setdiff1d(np.arange(rows.count), part) for part in judging]
+    return [(rows.take(own), _counted(rows.take(part))) for own, part in zip(learned, judging, strict=False)]
 
 
 def _counted(held_out: Arrays) -> Arrays:
@@ -437,7 +441,7 @@ def row_losses(posterior: Any, rows: Arrays, samples: int = _DRAWS) -> np.ndarra
     return -np.asarray(posterior.predict(rows.x, samples=samples, offset=rows.offset).log_prob(rows.y), float)
 
 
-def mean_and_margin(more: np.ndarray, weight: np.ndarray, groups: Rows | None = None) -> tuple[float, float]:
+def mean_and_margin(more: np.ndarray, weight: np.ndarray, groups: Groups | None = None) -> tuple[float, float]:
     """Returns the weighted mean of differences, and two standard errors of it, or one nat over all rows."""
     # The rows of a group are one observation of the error.
     # One nat over all rows: the effect of a single row with one more nat of loss.

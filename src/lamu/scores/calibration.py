@@ -121,21 +121,26 @@ def ece(pred: Prediction, y: Targets, bins: int = 15) -> float:
     return gap_of_bins(confidence, right, bins, np.ones(len(right)))
 
 
-def ece_if_calibrated(pred: Prediction, bins: int = 15) -> Estimate:
+def ece_if_calibrated(pred: Prediction, bins: int = 15, y: Targets = None, groups: object = None) -> Estimate:
     r"""Returns mean and standard deviation of the calibration error of these probabilities if they are calibrated.
 
     They are computed over targets drawn from the prediction itself. An `ece` that exceeds the mean by at most two
-    standard deviations is no evidence of miscalibration.
+    standard deviations is no evidence of miscalibration. The targets of a group's rows go together, in a way that the
+    prediction does not tell: with groups, the errors of each group have a random sign.
 
     Args:
         pred: a prediction of classes, or of a binary target.
         bins: the number of groups, as for `ece`.
+        y: the targets `[N]`, which are needed with groups.
+        groups: the group of each row, `[N]`, as for `with_error`; None for independent rows.
 
     Returns:
         The mean, with the standard deviation over data sets of this size as `error`.
 
     Raises:
-        ValueError: if there is no bin.
+        ValueError: if there is no bin, or for groups without targets, or another number of them than rows.
+
+    Source: Davidson & Flachaire (2008), for random signs.
 
     Examples:
         >>> import numpy as np
@@ -147,16 +152,32 @@ def ece_if_calibrated(pred: Prediction, bins: int = 15) -> Estimate:
         >>> abs(found.value - 0.375) < 0.05
         True
     """
+    if groups is not None and y is None:
+        raise ValueError("groups need the targets of their rows, which go together; give y, or leave groups out")
+    if groups is not None:
+        confidence, right = confidence_and_correctness(pred, y).T
+        return calibrated_gap(confidence, bins, right=right, groups=groups)
     return calibrated_gap(np.max(pred.support.probabilities(np.asarray(pred.mean, float)), axis=-1).ravel(), bins)
 
 
-def calibrated_gap(confidence: np.ndarray, bins: int = 15, weight: np.ndarray | None = None) -> Estimate:
-    """Returns mean and standard deviation of `gap_of_bins` for calibrated confidences."""
+def calibrated_gap(
+    confidence: np.ndarray,
+    bins: int = 15,
+    weight: np.ndarray | None = None,
+    right: np.ndarray | None = None,
+    groups: object = None,
+) -> Estimate:
+    """Returns mean and standard deviation of `gap_of_bins` for calibrated confidences, of groups given their labels."""
     n, random = len(confidence), np.random.default_rng([_SEED, len(confidence)])
     counts = np.ones(n) if weight is None else weight
     group = _groups(confidence, bins, counts)
     variance = np.bincount(group, weights=counts**2 * confidence * (1 - confidence))
-    if n > _MOST_SAMPLED:
+    if groups is not None and right is not None:
+        unit = np.unique(group_codes(groups, n), return_inverse=True)[1]
+        errors = counts * (right - confidence)
+        signs = (random.choice((-1.0, 1.0), unit.max() + 1)[unit] for _ in range(_SAMPLES))
+        gaps = np.stack([np.bincount(group, weights=errors * sign) for sign in signs])
+    elif n > _MOST_SAMPLED:
         gaps = random.normal(size=(_SAMPLES, len(variance))) * np.sqrt(variance)
     else:
         draws = (random.random(n) < confidence for _ in range(_SAMPLES))

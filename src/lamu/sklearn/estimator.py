@@ -23,7 +23,7 @@ from lamu.data.copies import are_cells, repeats
 from lamu.data.encoding import Encoding
 from lamu.data.imputation import Completions
 from lamu.data.inputs import Features, completions, learn, outside_training, transform
-from lamu.data.splits import group_codes
+from lamu.data.splits import Groups, groups_of
 from lamu.data.wording import nearest
 from lamu.data.written_numbers import is_code, is_number
 from lamu.folds import centred, fit_folds
@@ -204,11 +204,10 @@ def _refuse_lacking(y: Targets) -> None:
 
 
 def distinct(
-    x: np.ndarray, y: np.ndarray, weight: np.ndarray, groups: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+    x: np.ndarray, y: np.ndarray, weight: np.ndarray, groups: Groups | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Groups | None]:
     """Returns the sorted distinct rows of positive weight, their total weights, numbers of copies, and groups."""
-    group = np.zeros(len(y), np.int32) if groups is None else groups
-    kept = weight > 0
+    group, kept = np.zeros(len(y), np.int32) if groups is None else np.asarray(groups), weight > 0
     x, y, weight, group = x[kept], y[kept], weight[kept], group[kept]
     value = np.where(np.isnan(x), np.inf, x)
     order = np.lexsort((group, y, *value.T[::-1]))
@@ -216,7 +215,10 @@ def distinct(
     first = np.ones(len(y), bool)
     first[1:] = (value[1:] != value[:-1]).any(axis=1) | (y[1:] != y[:-1]) | (group[1:] != group[:-1])
     starts = np.flatnonzero(first)
-    copies, of_groups = np.diff(starts, append=len(y)), None if groups is None else group[first]
+    copies, of_groups = (
+        np.diff(starts, append=len(y)),
+        None if groups is None else groups[np.flatnonzero(kept)[order][first]],
+    )
     return x[first], y[first], np.add.reduceat(weight, starts), copies, of_groups
 
 
@@ -361,7 +363,14 @@ class BayesianEstimator(PosteriorEstimator):
         self.samples = samples
         self.random_state = random_state
 
-    def fit(self, X: Inputs, y: Targets, sample_weight: Inputs | None = None, groups: object = None) -> Any:
+    def fit(
+        self,
+        X: Inputs,
+        y: Targets,
+        sample_weight: Inputs | None = None,
+        groups: object = None,
+        time: object = None,
+    ) -> Any:
         """Fits the estimator to the rows of a table.
 
         Args:
@@ -375,6 +384,9 @@ class BayesianEstimator(PosteriorEstimator):
                 (`lamu.data.UnscaledWeights`).
             groups: the group of each row, `[rows]`, numbers or words, where the rows of one (a patient, a shop) are
                 alike: all of them are in one fold, as for `lamu.fit_table`. None if rows are independent.
+            time: the time of each row, `[rows]`, numbers or dates, where later rows are to be predicted: folds are
+                blocks of successive rows, of which the latest judges, as for `lamu.fit_table`. It is no input. Not
+                with `groups`.
 
         Returns:
             The estimator.
@@ -385,15 +397,14 @@ class BayesianEstimator(PosteriorEstimator):
         """
         y, sample_weight = readable(y), readable(sample_weight)
         _refuse_lacking(y)
-        refuse_other_order({"X": X, "y": y, "sample_weight": sample_weight, "groups": groups})
+        refuse_other_order({"X": X, "y": y, "sample_weight": sample_weight, "groups": groups, "time": time})
         X, y = self._validated(X, y, reset=True, ensure_min_samples=2)
         weight = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
         if not weight.any():  # not checked by the lowest supported version of scikit-learn
             raise ValueError("sample_weight is zero in every row; give at least one row a weight above zero")
         warn_of_scale(weight, "sample_weight")
         target, likelihood = self._target(y)
-        groups = None if groups is None else group_codes(groups, len(X))
-        X, target, weight, given, groups = distinct(X, target, weight, groups)
+        X, target, weight, given, of_rows = distinct(X, target, weight, groups_of(groups, time, len(X)))
         if len(X) < 2:
             raise ValueError(f"there is {len(X)} distinct row (n_samples={len(X)}); give at least two")
         encoding = learn_encoding(X, target, len(getattr(self, "classes_", ())), self._columns, weight)
@@ -403,11 +414,11 @@ class BayesianEstimator(PosteriorEstimator):
             if are_cells(X, target):
                 apart = (weight / times).astype(weight.dtype)
                 X, target, weight = (np.repeat(part, times, axis=0) for part in (X, target, apart))
-                groups = None if groups is None else np.repeat(groups, times)
+                of_rows = None if of_rows is None else of_rows[np.repeat(np.arange(len(times)), times)]
         seed = self._drawn_seed()
         with jax.enable_x64(X.dtype == np.float64), warnings.catch_warnings():
             warnings.simplefilter("ignore", UnscaledWeights)  # said above, of the rows as they came
-            self.posterior_ = self._posterior(likelihood, X, target, weight, groups, seed)
+            self.posterior_ = self._posterior(likelihood, X, target, weight, of_rows, seed)
         self.dtype_, self.encoding_ = X.dtype, encoding.describe()
         return self
 
@@ -436,7 +447,13 @@ class BayesianEstimator(PosteriorEstimator):
         """Returns the targets as numbers `[rows]`, and their likelihood."""
 
     def _posterior(
-        self, likelihood: Likelihood, x: Inputs, y: Targets, weight: np.ndarray, groups: np.ndarray | None, seed: int
+        self,
+        likelihood: Likelihood,
+        x: Inputs,
+        y: Targets,
+        weight: np.ndarray,
+        groups: Groups | None,
+        seed: int,
     ) -> Posterior:
         if all(choice is None for choice in (self.network, self.prior, self.algorithm, self.epochs)):
             return fit_table(x, y, likelihood, weight=weight, groups=groups, seed=seed).posterior

@@ -10,10 +10,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from lamu.data.splits import folds_of, num_groups
+from lamu.data.splits import Groups, folds_of, num_groups
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, NegativeBinomial
 from lamu.predictives import MixturePredictive
-from lamu.typing import Inputs, Rows, Targets
+from lamu.typing import Inputs, Targets
 
 __all__ = ["PEERS", "peer", "quiet"]
 
@@ -46,7 +46,7 @@ def peer(
     classes: int = 0,
     weight: np.ndarray | None = None,
     exposure: tuple[np.ndarray, np.ndarray] | None = None,
-    groups: Rows | None = None,
+    groups: Groups | None = None,
 ) -> MixturePredictive:
     """Returns the predictive distribution of one of scikit-learn's models."""
     # For numbers it is a Gaussian around the prediction with the standard deviation of held-out residuals over five
@@ -104,7 +104,7 @@ def _concentration(y: np.ndarray, mean: np.ndarray, weight: np.ndarray) -> float
 
 
 def _held_out(
-    model: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray, groups: Rows | None = None
+    model: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray, groups: Groups | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns rows with their held-out predictions: over five folds, or over one for many rows."""
     from sklearn.model_selection import KFold, train_test_split

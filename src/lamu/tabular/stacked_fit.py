@@ -114,6 +114,7 @@ def fit_table(
     weight: object = None,
     offset: object = None,
     groups: object = None,
+    time: object = None,
     levels: Sequence[int] | None = None,
     folds: int | None = None,
     steps: int | None = None,
@@ -157,6 +158,11 @@ def fit_table(
             alike: all of them are in one fold, so that the mixture is chosen, and its noise measured, by rows of other
             groups. None if rows are independent: then candidates that recognise a group's rows are preferred, and
             intervals are too narrow for a new group.
+        time: the time of each row, `[N]`, numbers or dates, where later rows are to be predicted: each fold is then a
+            block of successive times, so that the mixture is chosen, and its noise measured, by rows that are no
+            neighbours of training rows. It is no input: make its age a column of `x` for a trend. None if rows have no
+            order: then rows are predicted from those before and after, and intervals are too narrow for later rows
+            where the level or the effects drift. Not with `groups`.
         levels: one integer a column, 0 for a number and K for codes 1 to K; None where all are numbers.
         folds: K; None for five, and fewer where there are not two rows, or not one group, for each.
         steps: the number of steps of every member, a multiple of fifteen; None for two steps for three rows, rounded
@@ -172,9 +178,10 @@ def fit_table(
         The posterior, the candidates' weights and their held-out scores.
 
     Raises:
-        ValueError: for fewer than two folds or more folds than rows or groups, fewer than fifteen steps, data outside
-            of the likelihood's support, an offset for a likelihood without a log link, more rows than fit in
-            `lamu.memory.limit()`, a checkpoint of another fit, or an existing checkpoint without `resume`.
+        ValueError: for fewer than two folds or more folds than rows, groups or times, both `groups` and `time`, fewer
+            than fifteen steps, data outside of the likelihood's support, an offset for a likelihood without a log link,
+            more rows than fit in `lamu.memory.limit()`, a checkpoint of another fit, or an existing checkpoint without
+            `resume`.
 
     Warns:
         UserWarning: for a `Gaussian()` with two or three rows, or with targets that do not vary.
@@ -195,7 +202,7 @@ def fit_table(
         way = f"write lamu.likelihoods.{call}" if call else "give one of lamu.likelihoods, for instance Gaussian()"
         raise TypeError(f"the likelihood is {likelihood!r}; {way}")
     names = column_names(x)
-    rows = Arrays.of({"x": x, "y": y, "weight": weight, "offset": offset, "groups": groups})
+    rows = Arrays.of({"x": x, "y": y, "weight": weight, "offset": offset, "groups": groups, "time": time})
     rows = replace(rows, y=one_a_row(likelihood, rows.y))
     if rows.offset is not None:
         width = likelihood.outputs(rows.y)

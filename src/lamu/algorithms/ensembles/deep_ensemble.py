@@ -24,7 +24,7 @@ from lamu.priors import Belief, independent_normal
 from lamu.protocol import Algorithm, Choices, Info, Traits, Wrapper, recipe, require_part, runnable
 from lamu.rate import Annealed
 from lamu.record import record, static
-from lamu.typing import Array, Data, Numeric, PyTree, RandomKey, State, Targets, Trace
+from lamu.typing import Array, Data, Numeric, PyTree, RandomKey, State, Trace
 
 __all__ = ["Anchors", "Bootstrap", "DeepEnsemble", "Diversity", "Seeds", "deep_ensemble", "pooled"]
 
@@ -69,7 +69,7 @@ class Bootstrap(Diversity):
 
     which is sampling N rows with replacement, except that their number varies by \(\sqrt N\). The count is a function
     of the seed, the member and the row's own bits: it is the same in every epoch, in any order, also in a stream, and
-    nothing is stored. Equal rows have equal counts.
+    nothing is stored. Equal rows have equal counts, and so do the rows of a group where the data have `groups`.
 
     Attributes:
         seed: seed of the resamples.
@@ -96,7 +96,8 @@ class Bootstrap(Diversity):
     def batch(self, member: Numeric, batch: Batch) -> Batch:
         """Returns the batch with each row's weight times its count in the member's resample."""
         own = _mixed(jnp.asarray(member).astype(jnp.uint32) + _mixed(jnp.uint32(self.seed % 2**32) + jnp.uint32(1)))
-        bits = _mixed(_fingerprints(batch.x, batch.y) ^ own)
+        units = (batch.x, batch.y) if batch.groups is None else batch.groups
+        bits = _mixed(_fingerprints(units) ^ own)
         counts = jnp.sum((bits[:, None] >= jnp.asarray(_STEPS)[None, :-1]).astype(batch.weight.dtype), axis=1)
         return replace(batch, weight=batch.weight * counts)
 
@@ -151,9 +152,9 @@ class Anchors(Diversity):
         return replace(objective, model=replace(model, prior=prior))
 
 
-def _fingerprints(x: Array, y: Targets) -> Array:
+def _fingerprints(parts: PyTree) -> Array:
     """Returns a hash of every row's bits, `[batch]`, of 32 bits."""
-    words = jnp.concatenate([_words(leaf) for leaf in jax.tree.leaves((x, y))], axis=1)
+    words = jnp.concatenate([_words(leaf) for leaf in jax.tree.leaves(parts)], axis=1)
     places = _mixed(jnp.arange(words.shape[1], dtype=jnp.uint32) + jnp.uint32(1))
     return jnp.sum(_mixed(words ^ places[None]), axis=1, dtype=jnp.uint32)
 
