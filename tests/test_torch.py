@@ -503,8 +503,37 @@ def test_parameters_that_take_no_gradient_are_held(tmp_path):
     np.testing.assert_allclose(found.predict(x).mean, expected.predict(x).mean, atol=1e-6)
     again = lamu.load(found.save(tmp_path / "posterior"), network=Torch(module))
     np.testing.assert_array_equal(again.predict(x).mean, found.predict(x).mean)
+    again = lamu.load(tmp_path / "posterior", network=Torch(whole))
+    np.testing.assert_array_equal(again.predict(x).mean, found.predict(x).mean)
     with pytest.raises(ValueError, match=r"lack 0.weight, 0.bias; .*requires_grad"):
-        lamu.load(tmp_path / "posterior", network=Torch(whole)).predict(x)
+        Torch(whole).apply(found.mean["network"], {}, jnp.asarray(x), None, False)
+
+
+class Shifted(nn.Module):
+    def __init__(self, frozen: bool) -> None:
+        super().__init__()
+        self.register_buffer("shift", torch.zeros(3))
+        self.first, self.out = nn.Linear(3, 4).requires_grad_(not frozen), nn.Linear(4, 1)
+
+    def forward(self, x: Any) -> Any:
+        return self.out(torch.tanh(self.first(x - self.shift)))
+
+
+@pytest.mark.parametrize("adapted", [False, True])
+def test_a_posterior_is_loaded_with_a_module_of_other_weights(tmp_path, adapted):
+    # What the belief is not about, frozen weights and buffers, was that of the module given, in silence.
+    def network(module: nn.Module) -> Any:
+        return lamu.networks.LowRankAdapter(Torch(module), rank=1) if adapted else Torch(module)
+
+    module, x = Shifted(frozen=True), np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
+    module.shift.fill_(0.7)
+    algorithm, epochs = (lamu.algorithms.adam(0.01), 1) if adapted else (lamu.algorithms.laplace(), 0)
+    model = lamu.Model(network(module), lamu.likelihoods.Gaussian(1.0))
+    posterior = lamu.fit(model, (x, x[:, 0]), algorithm, epochs=epochs).posterior
+    posterior.save(tmp_path / "saved")
+    for other in (Shifted(frozen=True), Shifted(frozen=False)):
+        loaded = lamu.load(tmp_path / "saved", network=network(other))
+        assert np.array_equal(loaded.predict(x).mean, posterior.predict(x).mean)
 
 
 def test_a_run_leaves_parameters_that_take_no_gradient_as_they_are():

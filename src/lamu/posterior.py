@@ -32,7 +32,7 @@ from lamu.objective import Objective
 from lamu.predictives import Predictive, PredictiveRule, Sampled
 from lamu.predictives.lazy import predictive
 from lamu.predictives.padding import Opened, preparation
-from lamu.record import declared, decode, encode, measured, record
+from lamu.record import declared, decode, encode, measured, record, with_code_of
 from lamu.target import Target
 from lamu.typing import Belief, DTypeLike, Inputs, Number, Params, RandomKey, State
 
@@ -512,8 +512,9 @@ def load(
 
     Args:
         path: the folder.
-        network: replaces the saved network where its type cannot be loaded; the input scaling of `Model.standardised`
-            is kept, unless the given network is a `Standardised` itself.
+        network: replaces the saved network where its type cannot be loaded; of a network of the same type only the
+            code is taken (the module, the function), and frozen weights and constants are the saved ones. The input
+            scaling of `Model.standardised` is kept, unless the given network is a `Standardised` itself.
         program: the function of a posterior of `lamu.from_numpyro`, which a file does not contain.
         trust: names of modules that may be imported, including their submodules, for instance `["mypackage"]`.
 
@@ -546,8 +547,8 @@ def load(
             holder, field = content["fields"]["model"]["fields"], "network"
             while not isinstance(network, Standardised) and holder[field]["record"] == "networks.Standardised":
                 holder, field = holder[field]["fields"], "base"
-            holder[field] = {"record": "given", "fields": {}}
-            replacements = {"given": lambda: network}
+            replacements = {}
+            holder[field] = with_code_of(holder[field], network, replacements)
             arrays = {name: arrays[name] for name in declared(content)}
         if program is not None:
             if not callable(program):

@@ -44,6 +44,7 @@ __all__ = [
     "record",
     "restored",
     "static",
+    "with_code_of",
 ]
 
 T = TypeVar("T")
@@ -412,6 +413,35 @@ def _parts(node: Document) -> tuple[list[Any], str | None]:
     if len({pair[0] for pair in items}) < len(items):
         raise ValueError(f"{_quoted(node)} has a name twice")
     return [pair[1] for pair in items], None
+
+
+def with_code_of(node: Document, value: Any, known: dict[str, Callable[..., object]]) -> Document:
+    """Returns a saved record whose functions, which a file does not contain, are those of a given one.
+
+    Args:
+        node: the saved record.
+        value: the given one, which replaces all of it where their types differ, or where nothing is missing.
+        known: receives the parts of `value` that are taken, as `decode` takes them (mutated).
+
+    Examples:
+        >>> from lamu.record import with_code_of
+        >>> known = {}
+        >>> with_code_of({"record": "networks.MLP", "fields": {}}, "another", known)
+        {'record': 'given 0', 'fields': {}}
+        >>> known["given 0"]()
+        'another'
+    """
+    if node.get("record") != _name(type(value)) or not _lacks_code(node):
+        name = f"given {len(known)}"
+        known[name] = lambda: value
+        return {"record": name, "fields": {}}
+    lacking = {name: part for name, part in node["fields"].items() if _lacks_code(part)}
+    taken = {name: with_code_of(part, getattr(value, name), known) for name, part in lacking.items()}
+    return {**node, "fields": {**node["fields"], **taken}}
+
+
+def _lacks_code(node: Data) -> bool:
+    return isinstance(node, dict) and ("function" in node or any(map(_lacks_code, _parts(node)[0])))
 
 
 def modules_of(data: Data) -> set[str]:

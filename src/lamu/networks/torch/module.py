@@ -135,7 +135,7 @@ class Torch(Network):
         """Returns the parameters and the state: those of the module, or of a new one."""
         like = _template(self.module)
         values = _drawn(self.module, _values(like.made), key) if self.start is None else self.start
-        buffers, renewed = _flat(values["buffers"]), like.programs(x).evaluation.buffers.values()
+        buffers, renewed = _flat(values["buffers"]), like.programs(x).evaluation.renewed
         state = tree.nested({path: buffers[path] for path in renewed}, ".")
         return jax.tree.map(lambda leaf: jnp.array(leaf, floating(x), copy=True), (values["params"], state))
 
@@ -153,7 +153,8 @@ class Torch(Network):
                 "give the module as it was then, after requires_grad_(False) of these"
             )
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-            f, after = program.run(leaves, _flat(state), x, Mode(train, key, mask))
+            kept = {} if self.start is None else _flat(jax.tree.map(jnp.asarray, self.start["buffers"]))
+            f, after = program.run(leaves, kept | _flat(state), x, Mode(train, key, mask))
         return f[:, None] if f.ndim == 1 else f, tree.nested(after, ".") if train else state
 
     def state_dict(self, params: Params, state: State = None) -> dict[str, Tensor]:
@@ -321,8 +322,9 @@ class TorchProgram:
     """The computation of a module."""
 
     parameters: Mapping[str, str]  # the name of each parameter in the graph, and its first name in the module
-    buffers: Mapping[str, str]  # the same for the buffers that training passes update
-    constants: Mapping[str, np.ndarray]  # all other arrays, by their names in the graph
+    buffers: Mapping[str, str]  # the same for floating buffers
+    renewed: tuple[str, ...]  # names in the module of the buffers that training passes update
+    constants: Mapping[str, np.ndarray]  # all other arrays and buffers not given, by their names in the graph
     inputs: str  # the name of the inputs in the graph
     operations: tuple[_Operation, ...]  # the operators, in order
     output: _GraphValue  # the result
@@ -334,7 +336,7 @@ class TorchProgram:
         dtype = next((leaf.dtype for leaf in params.values()), x.dtype)
         values: dict[str, PyTree] = {name: jnp.asarray(each) for name, each in self.constants.items()}
         values |= {name: params[path] for name, path in self.parameters.items()}
-        values |= {name: buffers[path] for name, path in self.buffers.items()}
+        values |= {name: buffers[path] for name, path in self.buffers.items() if path in buffers}
         values[self.inputs] = x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
         for index, operation in enumerate(self.operations):
             args, options = _filled((operation.args, operation.options), values, dtype)
@@ -347,7 +349,8 @@ class TorchProgram:
             values[operation.name] = result
             if operation.in_place:
                 values[operation.args[0].name] = result
-        return values[self.output.name], {path: values[name] for name, path in self.buffers.items()}
+        after = {path: values[name] for name, path in self.buffers.items() if path in self.renewed}
+        return values[self.output.name], after
 
 
 @dataclass(frozen=True)
@@ -390,7 +393,7 @@ def read(module: Module, shape: tuple[int, ...], dtype: DTypeLike) -> TorchProgr
     else:
         if computes_evaluation(exported.module(), module, example):
             return TorchPrograms(training, training)
-    state = training.buffers.values() if isinstance(training, TorchProgram) else ()
+    state = training.renewed if isinstance(training, TorchProgram) else ()
     return TorchPrograms(_program(module, _exported(module.eval(), example), state), training)
 
 
@@ -409,12 +412,13 @@ def _program(module: Module, exported: Any, also: Iterable[str] = ()) -> TorchPr
         for place in operation.renews
         if isinstance(operation.args[place], _GraphValue)
     }
-    state = {name: path for name, path in kept.items() if name in renewed or path in also}
-    state = {name: path for name, path in state.items() if module.get_buffer(path).is_floating_point()}
-    constants = {name: array(module.get_buffer(path)) for name, path in kept.items() if name not in state}
+    buffers = {name: path for name, path in kept.items() if module.get_buffer(path).is_floating_point()}
+    state = tuple(path for name, path in buffers.items() if name in renewed or path in also)
+    constants = {name: array(module.get_buffer(path)) for name, path in kept.items()}
     lifted = signature.inputs_to_lifted_tensor_constants
     constants |= {name: array(exported.constants[path]) for name, path in lifted.items()}
-    return TorchProgram(parameters, state, constants, signature.user_inputs[0], operations, _output(exported))
+    inputs, output = signature.user_inputs[0], _output(exported)
+    return TorchProgram(parameters, buffers, state, constants, inputs, operations, output)
 
 
 def _exported(module: Module, example: Tensor) -> Any:
