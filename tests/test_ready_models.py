@@ -247,10 +247,15 @@ def test_rows_far_from_unit_scale_are_warned_of_where_priors_are_of_it() -> None
         (models.HiddenMarkov(2, 8), {"y": SERIES / 100}),
         (models.NaiveBayes(2, 3), {"x": Y * [1.0, 50.0, 1.0], "c": GROUP.astype(float)}),
         (models.LinearRegression(2), {"x": X, "y": 1000.0 * T}),
+        (models.HierarchicalRegression(3, 2), {"x": X, "group": GROUP, "y": 1000.0 * T}),
+        (models.FactorAnalysis(2, 3), {"y": Y + 1.0}),  # the model has no means
+        (models.FactorAnalysis(2, 3), {"y": 1000.0 * Y}),
+        (models.MatrixFactorisation(6, 5, 2), {"row": np.arange(60) % 6, "column": np.arange(60) % 5, "y": 3.5 + T}),
     ):
-        with pytest.warns(lamu.data.UnscaledRows, match="is not standardised, and the priors of this model"):
+        with pytest.warns(lamu.data.UnscaledRows, match="is not standardised, and (the priors of )?this model"):
             graph.read(data)
         graph.rows(data)  # which asks and does not learn
+    models.FactorAnalysis(2, 3).read({"y": Y})
     models.GaussianMixture(2, 3).read({"y": BITS})  # columns of zeros and ones have no scale
     models.GaussianMixture(2, 3).read({"y": np.where(RANDOM.random(Y.shape) < 0.3, NAN, Y)})
 

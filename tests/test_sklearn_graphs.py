@@ -258,6 +258,16 @@ def test_float32_rows_are_learned_in_float32_where_float64_is_on_but_for_factors
     assert face.components_.dtype == dtype
 
 
+def test_moments_are_those_of_any_precision_and_unit() -> None:
+    """In 32 bits a mean of 1e5 was off by five deviations, and a constant column or one of 1e-13 had another unit."""
+    random = np.random.default_rng(0)
+    x = np.column_stack([random.normal(1e5, 2.0, 30_000), random.normal(0.0, 1e-13, 30_000), np.full(30_000, 0.1)])
+    for kind in ("f4", "f8"):
+        face = FactorAnalysis(1, max_iter=1, random_state=0).fit(x.astype(kind))
+        np.testing.assert_allclose(face.mean_, x.mean(axis=0), rtol=1e-6, atol=1e-15)
+        np.testing.assert_allclose(face.scale_, [*x[:, :2].std(axis=0), 1.0], rtol=1e-3)
+
+
 @pytest.mark.stress
 def test_a_face_with_a_generator_is_saved_without_it(tmp_path) -> None:
     face = FactorAnalysis(1, max_iter=5, random_state=np.random.RandomState(0))

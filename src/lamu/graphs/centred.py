@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +17,7 @@ from lamu.graphs.series_factors import GaussianChainFactor
 from lamu.record import record
 from lamu.typing import Array, Belief, Data, RandomKey
 
-__all__ = ["CentredGraph", "UnitScaleGraph"]
+__all__ = ["CentredGraph", "CentredRowsGraph", "UnitScaleGraph"]
 
 # \[ y_t = o + y'_t, \quad x_t = o + x'_t, \qquad
 #    x'_1 \sim N(m_1 - o, P_1^{-1}), \quad x'_{t+1} \mid x'_t \sim N(x'_t, Q^{-1}) \]
@@ -98,6 +98,7 @@ def _of(rows: Arrays, like: Array) -> Array:
 
 
 _FARTHEST, _NARROWEST, _WIDEST = 10.0, 0.1, 10.0  # a mean, and deviations: far from those of standardised columns
+_OFF_CENTRE, _ERRORS = 0.1, 5.0  # a mean in deviations, and in standard errors: those of rows that are not centred
 _COLUMNS = 20  # rows from which a column is checked separately
 
 
@@ -105,29 +106,45 @@ _COLUMNS = 20  # rows from which a column is checked separately
 class UnitScaleGraph(Graph):
     """A graph for standardised rows; see `GaussianMixture`."""
 
+    assumption: ClassVar[str] = "the priors of this model are for unit scale"
+
     def _read(self, data: Data, learned: bool) -> Any:
         rows = super()._read(data, learned)
         if learned and isinstance(data, Mapping):
-            _warn_unscaled({site.name: data[site.name] for site in self.in_rows if site.name in data})
+            self._warn_unscaled({site.name: data[site.name] for site in self.in_rows if site.name in data})
         return rows
 
+    def _is_unscaled(self, mean: np.ndarray, deviation: np.ndarray, rows: int) -> np.ndarray:
+        """Returns whether each column is far from what the model assumes."""
+        return (np.abs(mean) > _FARTHEST) | (deviation < _NARROWEST) | (deviation > _WIDEST)
 
-def _warn_unscaled(parts: Mapping[str, Any]) -> None:
-    """Warns of an array with a column whose mean is far from zero, or whose deviation is far from one."""
-    for name, part in parts.items():
-        values = np.asarray(part, float)
-        values = values.reshape(len(values), -1) if len(values) >= _COLUMNS else values.reshape(-1, 1)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # of columns without a number
-            mean, deviation = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
-        varies = (deviation > 0) & ~np.all((values == 0) | (values == 1) | np.isnan(values), axis=0)
-        unscaled = varies & ((np.abs(mean) > _FARTHEST) | (deviation < _NARROWEST) | (deviation > _WIDEST))
-        if unscaled.any():
-            column = int(np.argmax(unscaled))
-            warnings.warn(
-                f"{name} is not standardised, and the priors of this model are for unit scale: column {column} has the "
-                f"mean {mean[column]:.3g} and the deviation {deviation[column]:.3g}; give "
-                f"({name} - mean) / deviation",
-                UnscaledRows,
-                stacklevel=5,
-            )
+    def _warn_unscaled(self, parts: Mapping[str, Any]) -> None:
+        """Warns of an array with a column that is far from what the model assumes."""
+        for name, part in parts.items():
+            values = np.asarray(part, float)
+            values = values.reshape(len(values), -1) if len(values) >= _COLUMNS else values.reshape(-1, 1)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # of columns without a number
+                mean, deviation = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
+            varies = (deviation > 0) & ~np.all((values == 0) | (values == 1) | np.isnan(values), axis=0)
+            unscaled = varies & self._is_unscaled(mean, deviation, len(values))
+            if unscaled.any():
+                column = int(np.argmax(unscaled))
+                warnings.warn(
+                    f"{name} is not standardised, and {self.assumption}: column {column} has the mean "
+                    f"{mean[column]:.3g} and the deviation {deviation[column]:.3g}; give ({name} - mean) / deviation",
+                    UnscaledRows,
+                    stacklevel=6,
+                )
+
+
+@record
+class CentredRowsGraph(UnitScaleGraph):
+    """A graph of centred rows, in which no variable is their mean; see `FactorAnalysis`."""
+
+    assumption: ClassVar[str] = "this model has no means, and its priors are for unit scale"
+
+    def _is_unscaled(self, mean: np.ndarray, deviation: np.ndarray, rows: int) -> np.ndarray:
+        # A narrow column, as a pixel at the margin of images, is lost in the priors only where there are few rows.
+        far = np.maximum(_OFF_CENTRE, _ERRORS / np.sqrt(rows)) * deviation
+        return (np.abs(mean) > far) | (deviation < min(_NARROWEST, 1 / np.sqrt(rows))) | (deviation > _WIDEST)

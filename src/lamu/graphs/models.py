@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from lamu.base.arguments import sized
 from lamu.families import Beta, Dirichlet, Gamma, NormalGamma, NormalWishart, Wishart
 from lamu.families import MultivariateNormal as Vector
-from lamu.graphs.centred import CentredGraph, UnitScaleGraph
+from lamu.graphs.centred import CentredGraph, CentredRowsGraph, UnitScaleGraph
 from lamu.graphs.circuit import Circuit, levels
 from lamu.graphs.elimination import Coordinate
 from lamu.graphs.expressions import StickBreaking
@@ -87,7 +87,7 @@ def FactorAnalysis(factors: int, dimension: int, isotropic: bool = False) -> Gra
     probabilistic PCA. It starts from principal directions of the rows scaled by their noise, and `vmp` rotates the
     factors after every sweep (`lamu.graphs.Rotation`).
 
-    Data: `{"y": [N, dimension]}`, NaN where missing.
+    Data: `{"y": [N, dimension]}`, NaN where missing. Standardise the columns: others cause a warning.
 
     Args:
         factors: the largest number of factors.
@@ -111,7 +111,7 @@ def FactorAnalysis(factors: int, dimension: int, isotropic: bool = False) -> Gra
             z = m.sample("z", MultivariateNormal(jnp.zeros(factors), jnp.eye(factors)))
             m.sample("y", Normal(W @ z, precision=noise))
 
-    return Graph(program, expansion=Rotation("W", "z"))
+    return CentredRowsGraph(program, expansion=Rotation("W", "z"))
 
 
 @sized
@@ -149,7 +149,8 @@ def ExponentialPCA(factors: int, dimension: int) -> Graph:
 def MatrixFactorisation(rows: int, columns: int, factors: int) -> Graph:
     r"""Returns the factorisation of a matrix with some known entries, \(y_{ij} \sim N(u_i^\top v_j, 1/\tau)\).
 
-    Data: `{"row": [N], "column": [N], "y": [N]}`, one row of data for each known entry.
+    Data: `{"row": [N], "column": [N], "y": [N]}`, one row of data for each known entry. Standardise y: others
+    cause a warning.
 
     Args:
         rows: number of rows of the matrix.
@@ -171,7 +172,7 @@ def MatrixFactorisation(rows: int, columns: int, factors: int) -> Graph:
         with m.rows():
             m.sample("y", Normal(u[m.data("row")] @ v[m.data("column")], precision=noise))
 
-    return Graph(program)
+    return CentredRowsGraph(program)
 
 
 @sized
@@ -360,7 +361,7 @@ def HierarchicalRegression(groups: int, inputs: int) -> Graph:
     \[ b_g \sim N(w, \mathrm{diag}(s)^{-1}), \qquad y \sim N(x^\top b_g, 1/\tau) \]
 
     Data: `{"x": [N, inputs], "group": [N], "y": [N]}`; groups are whole numbers from 0. Give x a column of ones for an
-    intercept. The variables are `w`, `spread` (s), `coefficients` (b) and `noise` (τ).
+    intercept, and y a unit near its deviation. The variables are `w`, `spread` (s), `coefficients` (b) and `noise` (τ).
 
     `vmp` assumes w and b independent; a fit warns where their deviations are too small, and `nuts()` has none.
 
@@ -386,7 +387,7 @@ def HierarchicalRegression(groups: int, inputs: int) -> Graph:
         with m.rows():
             m.sample("y", Normal(m.data("x") @ b[m.data("group")], precision=noise))
 
-    return Graph(program)
+    return UnitScaleGraph(program)
 
 
 @sized

@@ -102,8 +102,10 @@ class StandardisedEstimator(GraphEstimator):
         empty = np.isnan(X).all(axis=0)
         if empty.any():
             raise ValueError(f"column {int(empty.argmax())} has no value in any row; leave it out")
-        self.mean_, scale = np.nanmean(X, axis=0), np.nanstd(X, axis=0)
-        self.scale_ = np.where(scale > 1e-12 * (1 + np.abs(self.mean_)), scale, 1).astype(X.dtype)
+        # In 64 bits: NumPy sums columns row by row, so that a mean of 1e5 in 32 bits is off by units.
+        mean, scale = np.nanmean(X, axis=0, dtype=float), np.nanstd(X, axis=0, dtype=float)
+        self.mean_ = mean.astype(X.dtype)
+        self.scale_ = np.where(scale > 1e-12 * np.nanmax(np.abs(X), axis=0), scale, 1).astype(X.dtype)
         return self._standardised(X)
 
     def _checked(self, X: Inputs) -> np.ndarray:
