@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (105_722, 74_000),
+    "lines": (105_742, 74_000),
     "files": (347, 330),
-    "lines of code": (52_791, 36_000),
+    "lines of code": (52_801, 36_000),
     "lines of code, core": (35_049, 25_000),
-    "lines of code, graphs": (8_472, 6_000),
-    "lines of code, tables": (9_270, 5_000),
+    "lines of code, graphs": (8_481, 6_000),
+    "lines of code, tables": (9_271, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.471, 0.5),
     "import lines a line of code": (0.165, 0.15),
