@@ -106,7 +106,33 @@ def test_frames_of_a_table_are_matched_by_name_and_unknown_codes_are_told():
     with pytest.raises(ValueError, match="lacks the column 'size'"):
         found.posterior.predict(rows[["kind"]])
     with pytest.warns(UnfamiliarRows, match=r"'kind' has the code 4, which is none of 1 to 3, in 3 of 3 rows"):
-        found.posterior.predict(rows.assign(kind=4))
+        unknown = found.posterior.predict(rows.assign(kind=4))
+    each = [found.posterior.predict(rows.assign(kind=kind)).mean for kind in (1, 2, 3)]
+    np.testing.assert_allclose(unknown.mean, np.mean(each, axis=0), atol=0.02)
+
+
+def test_a_new_category_widens_predictions_of_a_table_as_those_of_the_command_line():
+    """A code or dummy columns that training did not have were predicted without an effect and no wider, the latter in
+    silence."""
+    random = np.random.default_rng(0)
+    kind, size = random.integers(0, 4, 240), random.normal(size=240)
+    y = np.array([-3.0, 1.0, 0.0, 2.0])[kind] + size + 0.1 * random.normal(size=240)
+    coded = pd.DataFrame({"size": size, "kind": kind + 1})
+    dummies = pd.get_dummies(coded, columns=["kind"], dtype=float)
+    unseen = dummies.iloc[:3].assign(kind_1=0.0, kind_2=0.0, kind_3=0.0, kind_4=0.0)
+    given = {"folds": 2, "steps": 150, "progress": False}
+    by_code = lamu.fit_table(coded, y, lamu.likelihoods.Gaussian(), levels=(0, 4), **given).posterior
+    by_dummy = lamu.fit_table(dummies, y, lamu.likelihoods.Gaussian(), **given).posterior
+    with pytest.warns(UnfamiliarRows, match="'kind' has the code 9, .* predicted as a new draw from the 4 known"):
+        of_code = by_code.predict(coded.iloc[:3].assign(kind=9))
+    said = "the columns 'kind_1', .*, 'kind_4', of which each training row has exactly one, are all zero in 3 of 5 rows"
+    with pytest.warns(UnfamiliarRows, match=said):
+        of_dummies = by_dummy.predict(pd.concat([dummies.iloc[3:5], unseen]))
+    known = by_dummy.predict(dummies.iloc[:5])
+    assert np.all(np.asarray(of_code.std) > 2.0)
+    assert np.all(np.asarray(of_dummies.std)[2:] > 2.0)
+    assert np.all(np.asarray(known.std) < 1.2)
+    np.testing.assert_allclose(of_dummies.mean[:2], known.mean[3:], rtol=1e-4)
 
 
 @pytest.mark.stress

@@ -21,6 +21,7 @@ from lamu.base.arguments import whole_number
 from lamu.base.compile_once import all_digits, is_traced, require_key
 from lamu.convergence import FEWEST_WEIGHTS, Convergence
 from lamu.data.arrays import UnfamiliarRows
+from lamu.data.imputation import Completions
 from lamu.data.wording import getattr_or_substitute
 from lamu.families import Draws, Family
 from lamu.families.interface import attribute_of, independent_draws
@@ -169,13 +170,18 @@ class Posterior:
                 x, offset = _with_offset(x, offset)
                 x, trials = with_trials(x, self.model.likelihood)
             x = self.model.inputs(x)
-            self._warn_of_units(x)
+            completed = self._warn_of_units(x)
             if offset is not None and not self.model.simulates:
                 offset = _checked_offset(offset, x)
                 # With two kinds of outputs there must be two outputs; for more, one number a row is refused.
                 offset = offset_per_output(self.model.likelihood, offset, 2) if self.model.has_outputs else offset
             ready = self._prepared(samples) if key is None else None
-            if ready is not None:
+            if completed is not None:
+                from lamu.predictives.input_mixture import InputMixture  # imported here, as few rows need draws
+
+                of = lambda row: None if offset is None else jnp.asarray(offset)[row]
+                pred = InputMixture.of(lambda rows, row: self.predict(rows, samples, key, of(row)), completed)
+            elif ready is not None:
                 pred = predictive(ready, x, offset)
             else:
                 rule = self.rule
@@ -191,22 +197,22 @@ class Posterior:
                 pred = rule.predict(self.model, self.belief, self.network_state, x, samples, key, offset)
             return pred if trials is None else predictives.OfTrials(pred, jnp.asarray(trials))
 
-    def _warn_of_units(self, x: Any) -> None:
-        """Warns of inputs that lie further from the training rows than any row of fewer than a million can."""
+    def _warn_of_units(self, x: Any) -> Completions | None:
+        """Warns of inputs far from the training rows, and of new categories, of which it returns draws."""
         network = self.model.network if isinstance(self.model, Model) else None
         if isinstance(x, Tracer) or is_traced():
-            return
+            return None
         scaled = isinstance(network, Standardised)
-        self._warn_of_codes(x, getattr(network.base if scaled else network, "columns", None))
-        if not scaled:
-            return
+        completed = self._with_new_categories(x, getattr(network.base if scaled else network, "columns", None))
+        if not scaled or completed is not None:
+            return completed
         cache = vars(self).setdefault("_kept", _Kept())
         if "scaling" not in cache:  # copied from the device once
             cache["scaling"] = np.asarray(network.shift), np.asarray(network.scale)
         shift, scale = cache["scaling"]
         first = np.asarray(np.asarray(x)[:_ROWS_COMPARED], float)
         if first.shape[1:] != shift.shape:  # refused later, with both shapes
-            return
+            return None
         z = ((first - shift) / scale).ravel()
         with np.errstate(over="ignore"):
             distance = math.sqrt(float(z @ z) / max(z.size, 1))  # there may be no columns
@@ -219,26 +225,20 @@ class Posterior:
                 UnfamiliarRows,
                 stacklevel=4,
             )
+        return None
 
-    def _warn_of_codes(self, x: Any, encoding: Any) -> None:
-        """Warns of codes that are no category of a table's network: all zeros, they are predicted without effect."""
-        levels = getattr(encoding, "levels", ())
-        if not levels or x.shape[1:] != (len(levels),):  # the rows of a graph have no shape
-            return
-        # Of a single category, members' effects are draws of their prior, and another one widens predictions.
-        codes, counts = np.asarray(x), np.asarray(levels)
-        is_known = (codes >= 1) & (codes <= counts) & (codes == np.floor(codes)) | (counts <= 1)
-        for column, count in enumerate(levels) if not is_known.all() else ():
-            unknown = codes[~is_known[:, column], column]
-            if unknown.size:
-                name = f"{column} of x" if self.model.columns is None else repr(self.model.columns[column])
-                warnings.warn(
-                    f"the column {name} has the code {unknown[0]:g}, which is none of 1 to {count}, in "
-                    f"{unknown.size:,} of {len(codes):,} rows, predicted without an effect of the column, and "
-                    f"with intervals that are no wider; where the category is unknown, mix predictions of 1 to {count}",
-                    UnfamiliarRows,
-                    stacklevel=5,
-                )
+    def _with_new_categories(self, x: Any, encoding: Any) -> Completions | None:
+        """Returns a table's rows with draws of categories that training did not have, with a warning; None if none."""
+        levels, blocks = getattr(encoding, "levels", ()), getattr(encoding, "one_hot", ())
+        if not (any(levels) or blocks) or x.shape[1:] != (len(levels),):  # the rows of a graph have no shape
+            return None
+        from lamu.data.one_hot import new_categories  # imported here, for tables alone
+
+        names = [f"{column} of x" for column in range(len(levels))]
+        completed, notes = new_categories(np.asarray(x), levels, blocks, self.model.columns or names)
+        for note in notes:
+            warnings.warn(note, UnfamiliarRows, stacklevel=5)
+        return completed
 
     def _key(self, key: RandomKey | None) -> RandomKey:
         """Returns the given random key, or the posterior's own."""

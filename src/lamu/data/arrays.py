@@ -265,7 +265,8 @@ class Arrays:
             raise ValueError("x and y have no rows; pass at least one")
         auxiliary = {name: array_of(name, data_parts[name]) for name in _KEYS[2:5] if data_parts.get(name) is not None}
         weight, offset, mask = (auxiliary.get(name) for name in _KEYS[2:5])
-        groups = groups_of(data_parts.get("groups"), data_parts.get("time"), len(x))
+        units = data_parts.get("groups"), data_parts.get("time")
+        groups = None if all(unit is None for unit in units) else groups_of(*units, len(x))
         if weight is not None and weight.shape != (len(x),):
             raise ValueError(f"weight has the shape {weight.shape}; pass one weight a row, the shape ({len(x)},)")
         if offset is not None and (offset.ndim not in (1, 2) or len(offset) != len(x)):

@@ -52,6 +52,7 @@ class Columns:
         scale: b of each number.
         limit: c of each number, infinity where the scaling is linear.
         owner: the column of x of each piece.
+        one_hot: the groups of columns of which every training row has exactly one; none unless `fit_table` finds them.
         lower: \(q_t\) of each piece.
         width: \(q_{t+1} - q_t\) of each piece.
         centre: \(m_t\) of each piece.
@@ -78,6 +79,7 @@ class Columns:
     centre: Array | np.ndarray
     levels: tuple[int, ...] = static()
     owner: tuple[int, ...] = static()
+    one_hot: tuple[tuple[int, ...], ...] = static(default=())
 
     @classmethod
     def of(

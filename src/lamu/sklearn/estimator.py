@@ -23,6 +23,7 @@ from lamu.data.copies import are_cells, repeats
 from lamu.data.encoding import Encoding
 from lamu.data.imputation import Completions
 from lamu.data.inputs import Features, completions, learn, outside_training, transform
+from lamu.data.one_hot import one_hot
 from lamu.data.splits import Groups, groups_of
 from lamu.data.wording import nearest
 from lamu.data.written_numbers import is_code, is_number
@@ -56,7 +57,7 @@ def learn_encoding(
     x: np.ndarray, y: np.ndarray, classes: int, columns: Sequence[str], weight: np.ndarray | None = None
 ) -> Encoding:
     """Returns the imputation of missing numbers, learned from training rows, also for complete columns."""
-    features = _features(x, columns, _one_hot(x))
+    features = _features(x, columns, one_hot(x))
     learned = learn(features, np.arange(len(x)), impute=True, y=y, classes=classes, weight=weight)
     # No units: the precision is that of the rows.
     return Encoding("y", "classes" if classes else "regression", (), **{**learned, "units": ()})
@@ -77,31 +78,6 @@ def new_rows(encoding: Encoding, x: np.ndarray, columns: Sequence[str]) -> Compl
         warnings.warn(note, UnfamiliarRows, stacklevel=4)
     completed = completions(features, encoding)
     return replace(completed, x=_in_columns(completed.x, x[completed.row], blocks).astype(x.dtype))
-
-
-# A category that training did not have is all zeros of a `OneHotEncoder` that ignores it, which a model takes for a
-# category that does nothing. Columns of which every training row has exactly one are therefore a column of words here.
-
-
-def _one_hot(x: np.ndarray) -> list[list[int]]:
-    """Returns the groups of successive columns of zeros and ones of which every row has exactly one."""
-    blocks: list[list[int]] = []
-    block: list[int] = []
-    total = np.zeros(len(x))  # of the block's columns in each row
-    for column, values in enumerate(x.T):
-        if not values.any():  # a category that these rows do not have
-            continue
-        if not np.isin(values, (0, 1)).all() or values.all():
-            block, total = [], np.zeros(len(x))
-            continue
-        block.append(column)
-        total = total + values
-        while total.max() > 1:
-            total = total - x[:, block.pop(0)]
-        if total.all():
-            blocks.append(block)
-            block, total = [], np.zeros(len(x))
-    return blocks
 
 
 def _blocks(encoding: Encoding, columns: Sequence[str]) -> list[list[int]]:
