@@ -14,6 +14,7 @@ import pytest
 import lamu
 from lamu import tree
 from lamu.algorithms import adam, conjugate, deep_ensemble, extended_kalman, ivon, kalman_update, laplace
+from lamu.algorithms.post_hoc import mode
 from lamu.combine import merge, remove
 from lamu.data import Batch
 from lamu.families import Beta, Gamma, Gaussian, NormalGamma, Point
@@ -227,6 +228,32 @@ def test_the_noise_of_earlier_rows_is_known(algorithm: Any, tmp_path: Any) -> No
     # What two fits knew of the noise is known to the third.
     third = both.model.with_prior(both)
     np.testing.assert_allclose(tree.ravel(third.prior.dispersions.precision.values)[0], 160, rtol=0.1)
+
+
+@pytest.mark.parametrize("probes", [False, True])
+def test_a_prior_that_is_not_diagonal_counts_its_weights(probes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The number of well-determined weights was that of the prior's diagonal: noise .176 for .202, and a run of no
+    # epochs that had not learned the new rows was 0 deviations from the mode, for 3.5.
+    if probes:
+        monkeypatch.setattr(mode, "_MOST_COLUMNS", 0)
+    rng, features = np.random.default_rng(0), 8 + probes  # which share no program
+    mixed = rng.normal(size=(120, features)) @ (np.eye(features) + 2.0) / 8
+    x, algorithm = mixed.astype(np.float32), laplace(structure=Dense)
+    y = (x @ rng.normal(size=features) + 0.2 * rng.normal(size=120)).astype(np.float32)
+
+    def updated(y: Any, likelihood: Any, epochs: int) -> Any:
+        model = Model(lamu.networks.Linear(), likelihood)
+        first = lamu.fit(model, (x[:60], y[:60]), algorithm, epochs=5).posterior
+        return lamu.fit(first.model.with_prior(first), (x[60:], y[60:]), algorithm, epochs=epochs).posterior
+
+    noise = lambda posterior: float(np.sqrt(posterior.predict(x[:1]).aleatoric[0]))
+    at_once = lamu.fit(Model(lamu.networks.Linear(), lamu.likelihoods.Gaussian()), (x, y), algorithm, epochs=5)
+    assert abs(noise(updated(y, lamu.likelihoods.Gaussian(), 5)) / noise(at_once.posterior) - 1) < 0.05
+    y[60:] += 0.3
+    kept, learned = (updated(y, lamu.likelihoods.Gaussian(0.2), epochs) for epochs in (0, 5))
+    one, other = kept.predict(x[60:]), learned.predict(x[60:])
+    distance = np.sqrt(np.sum((one.mean - other.mean) ** 2) / np.sum(one.epistemic))
+    np.testing.assert_allclose(kept.convergence.shift, distance, rtol=0.2 if probes else 0.01)
 
 
 def test_dispersions_that_were_integrated_over_are_a_prior() -> None:

@@ -34,7 +34,7 @@ from lamu.operators import Diagonal
 from lamu.posterior import Posterior
 from lamu.priors import LearnedNormal
 from lamu.target import Target
-from lamu.typing import Array, Data, Numeric, OperatorTree, Params, State
+from lamu.typing import Array, Data, Numeric, OperatorTree, Params, RandomKey, State
 
 __all__ = [
     "LARGEST_RESIDUAL",
@@ -64,8 +64,19 @@ _LOG_WIDEST, _TOLERANCE = math.log(100.0), 2e-3  # of the logarithm of the noise
 
 def well_determined(metric: OperatorTree, objective: Objective, mean: Params) -> Array:
     r"""Returns \(\gamma = D - \operatorname{tr} S^{-1} \Delta / T\), with Δ the prior's precision."""
-    prior = prior_precision(objective, mean).scale(1 / objective.temperature).diagonal(mean)
-    return tree.dimension(mean) - tree.dot(metric.variance(mean), prior)
+    prior, size = prior_precision(objective, mean).scale(1 / objective.temperature), tree.dimension(mean)
+    if prior.is_diagonal or size <= _MOST_COLUMNS:
+        return size - metric.trace_solve(prior, mean)
+
+    def form(key: RandomKey) -> Array:
+        probe = metric.inverse_root(tree.normal(key, mean))
+        return tree.dot(probe, prior.matvec(probe))
+
+    return size - tree.average_over(form, jax.random.key(0), _PROBES)
+
+
+# A trace takes a solve for every column of a prior that is not diagonal; of more columns it is estimated by probes.
+_MOST_COLUMNS, _PROBES = 1024, 64
 
 
 def effective_parameters(mode: LaplaceFit, objective: Objective) -> float | None:
@@ -305,8 +316,8 @@ def _distances(
     residual = jnp.sqrt(jnp.sum(_whitened(metric, slope) ** 2))
     pulled = _whitened(metric, own)
     step = metric.inverse_root(tree.ravel(mean)[1](pulled.astype(tree.ravel(mean)[0].dtype)))
-    prior = prior_precision(objective, mean).scale(1 / objective.temperature).diagonal(mean)
-    by_rows = jnp.sum(pulled**2) - tree.dot(step, jax.tree.map(jnp.multiply, prior, step))
+    prior = prior_precision(objective, mean).scale(1 / objective.temperature)
+    by_rows = jnp.sum(pulled**2) - tree.dot(step, prior.matvec(step))
     determined = jnp.maximum(well_determined(metric, objective, mean), 1.0)
     return residual, jnp.sqrt(jnp.maximum(by_rows, 0.0) / determined)
 
