@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (105_808, 74_000),
+    "lines": (105_819, 74_000),
     "files": (348, 330),
-    "lines of code": (52_838, 36_000),
-    "lines of code, core": (35_046, 25_000),
+    "lines of code": (52_844, 36_000),
+    "lines of code, core": (35_052, 25_000),
     "lines of code, graphs": (8_481, 6_000),
     "lines of code, tables": (9_311, 5_000),
     "lines of code, outside of the library": (0, 0),
