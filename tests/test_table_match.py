@@ -120,3 +120,25 @@ def test_a_column_in_another_unit_is_told() -> None:
         "far outside are extrapolated"
     ]
     assert table.match(FRAME.assign(cost=FRAME["cost"] + 0.9), encoding).notes == ()
+
+
+@pytest.mark.parametrize("dtype", [bool, int])
+def test_dummy_columns_that_are_all_zero_are_told(dtype: type) -> None:
+    """A category that training did not have was all zeros in silence."""
+    frame = pd.get_dummies(FRAME[["cost", "code", "y"]], columns=["code"], dtype=dtype)
+    fitted = table.read(frame, "y").encoding
+    assert fitted.one_hot == (("code_1", "code_2", "code_3"),)
+    later = frame.assign(code_2=dtype(0))
+    (note,) = table.match(later, Encoding.of(fitted.describe())).notes
+    assert "'code_3', of which each training row has exactly one, are all zero in 10 of 30 rows; a new category" in note
+    assert table.match(frame, fitted).notes == ()
+    assert table.read(frame.assign(code_3=frame["code_2"]), "y").encoding.one_hot == ()
+
+
+@pytest.mark.parametrize("kind", [bool, int])
+@pytest.mark.parametrize("spelled", [str, lambda value: str(value == 1), lambda value: str(value == 1).lower(), float])
+def test_truth_values_of_a_target_may_be_spelled_otherwise_too(kind: type, spelled: Callable[..., Any]) -> None:
+    frame = FRAME[["cost"]].assign(y=FRAME["bit"].astype(kind))
+    fitted = table.read(frame, "y")
+    later = table.match(frame.assign(y=[spelled(value) for value in frame["y"].tolist()]), fitted.encoding)
+    assert later.y.tolist() == FRAME["bit"].tolist()

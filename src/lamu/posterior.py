@@ -232,7 +232,7 @@ class Posterior:
         levels, blocks = getattr(encoding, "levels", ()), getattr(encoding, "one_hot", ())
         if not (any(levels) or blocks) or x.shape[1:] != (len(levels),):  # the rows of a graph have no shape
             return None
-        from lamu.data.one_hot import new_categories  # imported here, for tables alone
+        from lamu.data.unseen import new_categories  # imported here, for tables alone
 
         names = [f"{column} of x" for column in range(len(levels))]
         completed, notes = new_categories(np.asarray(x), levels, blocks, self.model.columns or names)

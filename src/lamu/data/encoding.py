@@ -20,6 +20,7 @@ __all__ = ["Encoding", "Label"]
 
 Label: TypeAlias = str | int | float | bool  # of a class, as in the file
 TASKS = ("regression", "binary", "classes")
+_TRUTH = ("False", "false", "FALSE", "0", "0.0"), ("True", "true", "TRUE", "1", "1.0")
 _DESCRIBED = {"dates": "date_columns", "missing": "missing_values"}  # fields that have another name in `describe`
 
 
@@ -50,6 +51,7 @@ class Encoding:
         readings: the notation of columns of numbers: unit, decimal sign, marks of missing values.
         missing: the texts and numbers that were declared to be missing values; None if none were.
         ranges: the least and the largest value of each column of numbers in the training rows.
+        one_hot: the groups of columns of zeros and ones, or truth values, of which every training row has exactly one.
 
     Raises:
         ValueError: if levels or fills are not one for each feature, or an indicator is not a feature.
@@ -77,6 +79,7 @@ class Encoding:
     readings: tuple[Reading, ...] = static(default=())
     missing: tuple[str, ...] | None = static(default=None)
     ranges: tuple[tuple[str, float, float], ...] = static(default=())
+    one_hot: tuple[tuple[str, ...], ...] = static(default=())
 
     def __post_init__(self) -> None:
         if not self.levels:
@@ -125,6 +128,7 @@ class Encoding:
             dates=tuple(_date(*date) for date in listed_under("date_columns")),
             readings=tuple(_reading(*reading) for reading in listed_under("readings")),
             missing=_texts(described.get("missing_values")),
+            one_hot=tuple(tuple(map(_text, block)) for block in listed_under("one_hot")),
             ranges=tuple((_text(name), float(low), float(high)) for name, low, high in listed_under("ranges")),
         )
 
@@ -200,6 +204,8 @@ class Encoding:
             origin, unit = self.origin_and_unit(self.target)
             return (np.asarray(values, float) - origin) / unit
         index = {label: position for position, label in enumerate(self.labels)}
+        if {*self.labels} == {False, True}:  # of truth values or zeros and ones, which may be text later
+            index |= {text: index[bool(one)] for one in (0, 1) for text in _TRUTH[one]}
         plain = values if isinstance(values, list) else np.asarray(values).tolist()
         unknown = next((value for value in plain if value not in index), None)
         if unknown is not None:

@@ -25,6 +25,7 @@ __all__ = [
     "features_to_predict",
     "known_positions",
     "learn",
+    "one_hot",
     "refuse_dates",
     "training_features",
     "transform",
@@ -233,6 +234,10 @@ def learn(
         "indicators": tuple(indicators) if impute else (),
         "units": tuple(units),
         "ranges": tuple(ranges),
+        "one_hot": tuple(
+            tuple(features.columns[column] for column in block)
+            for block in one_hot([_ones(values, of) for values, of in zip(columns, features.levels, strict=True)])
+        ),
         "joint": joint,
     }
 
@@ -338,6 +343,15 @@ def outside_training(features: Features, encoding: Encoding) -> list[str]:
     """Returns a note on each column that had one value in all training rows, or lies far from them in most rows."""
     # No training row tells the effect; predictions of tables are widened by its prior, those of points are not.
     notes = []
+    place = {name: index for index, name in enumerate(features.columns)}
+    for block in encoding.one_hot:
+        ones = [_ones(features.values[:, place[name]], features.levels[place[name]]) for name in block]
+        if zeros := int(np.sum(np.all(np.equal(ones, 0), axis=0))):
+            notes.append(
+                f"the columns {listed(block)}, of which each training row has exactly one, are all zero in {zeros} of "
+                f"{len(features.values)} rows; a new category is predicted without an effect, and intervals may be too "
+                "narrow: give the column of the categories itself"
+            )
     for name, low, known in encoding.ranges:
         values = features.values[:, features.columns.index(name)]
         values, width = values[~np.isnan(values)], known - low
@@ -353,6 +367,36 @@ def outside_training(features: Features, encoding: Encoding) -> list[str]:
                 f"the first of {len(others)}); their effect is not known, and intervals may be too narrow"
             )
     return notes
+
+
+def one_hot(columns: Sequence[np.ndarray]) -> list[list[int]]:
+    """Returns the groups of successive columns of zeros and ones of which every row has exactly one."""
+    blocks: list[list[int]] = []
+    block: list[int] = []
+    total = np.zeros(len(columns[0]) if len(columns) else 0)  # of the block's columns in each row
+    for column, values in enumerate(columns):
+        if not values.any():  # a category that these rows do not have
+            continue
+        if not np.isin(values[:_GLANCE], (0, 1)).all() or not np.isin(values, (0, 1)).all() or values.all():
+            block, total = [], np.zeros(len(values))
+            continue
+        block.append(column)
+        total = total + values
+        while total.max() > 1:
+            total = total - columns[block.pop(0)]
+        if total.all():
+            blocks.append(block)
+            block, total = [], np.zeros(len(values))
+    return blocks
+
+
+_GLANCE = 1000  # rows that tell of nearly every column of numbers that it is one
+
+
+def _ones(values: np.ndarray, levels: Sequence[str]) -> np.ndarray:
+    """Returns a column of numbers, or positions of truth values as zeros and ones; NaN for other words."""
+    ones = np.array([*(_TRUTH.get(level, np.nan) for level in levels), np.nan])
+    return ones[np.where(np.isnan(values), -1, values).astype(int)] if levels else values
 
 
 def known_positions(features: Features, levels: tuple[tuple[str, ...], ...]) -> tuple[np.ndarray, list[str]]:

@@ -22,8 +22,7 @@ from lamu.data.arrays import UnfamiliarRows, UnscaledWeights, readable, refuse_o
 from lamu.data.copies import are_cells, repeats
 from lamu.data.encoding import Encoding
 from lamu.data.imputation import Completions
-from lamu.data.inputs import Features, completions, learn, outside_training, transform
-from lamu.data.one_hot import one_hot
+from lamu.data.inputs import Features, completions, learn, one_hot, outside_training, transform
 from lamu.data.splits import Groups, groups_of
 from lamu.data.wording import nearest
 from lamu.data.written_numbers import is_code, is_number
@@ -57,7 +56,7 @@ def learn_encoding(
     x: np.ndarray, y: np.ndarray, classes: int, columns: Sequence[str], weight: np.ndarray | None = None
 ) -> Encoding:
     """Returns the imputation of missing numbers, learned from training rows, also for complete columns."""
-    features = _features(x, columns, one_hot(x))
+    features = _features(x, columns, one_hot(list(x.T)))
     learned = learn(features, np.arange(len(x)), impute=True, y=y, classes=classes, weight=weight)
     # No units: the precision is that of the rows.
     return Encoding("y", "classes" if classes else "regression", (), **{**learned, "units": ()})

@@ -24,7 +24,7 @@ from lamu.composition import stacking_weights
 from lamu.data.arrays import Arrays, warn_of_scale
 from lamu.data.batch import Batch
 from lamu.data.copies import cases
-from lamu.data.one_hot import one_hot
+from lamu.data.inputs import one_hot
 from lamu.data.splits import require_folds
 from lamu.data.stream import column_names
 from lamu.families import Ensemble, Point
@@ -248,7 +248,7 @@ def fit_table(
         np.asarray(rows.x), None if levels is None else tuple(levels), weight=None if (weighed == 1).all() else weighed
     )
     if levels is None:  # else the columns of categories are known
-        columns = replace(columns, one_hot=tuple(map(tuple, one_hot(np.asarray(rows.x)))))
+        columns = replace(columns, one_hot=tuple(map(tuple, one_hot(list(np.asarray(rows.x).T)))))
     _require_room(rows, folds, steps)
     table = _Table.of(rows, likelihood, means, folds, steps, seed)
     full = table.batch

@@ -12,35 +12,11 @@ from lamu.data.imputation import Completions
 from lamu.data.inputs import Features, completions
 from lamu.data.wording import listed
 
-__all__ = ["new_categories", "one_hot"]
+__all__ = ["new_categories"]
 
 # A category that training did not have is all zeros of a `OneHotEncoder` that ignores it, or of a frame of dummies,
 # which a model takes for a category that does nothing. Columns of which every training row has exactly one are
 # therefore a column of words here.
-
-
-def one_hot(x: np.ndarray) -> list[list[int]]:
-    """Returns the groups of successive columns of zeros and ones of which every row has exactly one."""
-    blocks: list[list[int]] = []
-    block: list[int] = []
-    total = np.zeros(len(x))  # of the block's columns in each row
-    for column, values in enumerate(x.T):
-        if not values.any():  # a category that these rows do not have
-            continue
-        if not np.isin(values[:_GLANCE], (0, 1)).all() or not np.isin(values, (0, 1)).all() or values.all():
-            block, total = [], np.zeros(len(x))
-            continue
-        block.append(column)
-        total = total + values
-        while total.max() > 1:
-            total = total - x[:, block.pop(0)]
-        if total.all():
-            blocks.append(block)
-            block, total = [], np.zeros(len(x))
-    return blocks
-
-
-_GLANCE = 1000  # rows that tell of nearly every column of numbers that it is one
 
 
 def new_categories(
