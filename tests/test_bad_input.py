@@ -321,3 +321,12 @@ def test_one_column_with_a_blank_in_its_name_is_a_column(tmp_path):
 def test_nan_is_refused_where_a_positive_number_is_asked(make):
     with pytest.raises(ValueError, match="nan"):
         make()
+
+
+@pytest.mark.parametrize("name", ["x", "y"])
+def test_numbers_that_are_strings_are_converted_and_no_words(name: str) -> None:
+    """The advice was to code each number as a word of its own: as a column of `get_dummies`, or by its rank."""
+    rows = {"x": np.ones((4, 1)), "y": np.ones(4)}
+    rows[name] = rows[name].astype(str)
+    with pytest.raises(TypeError, match=rf"its strings, such as '1.0', to numbers: {name} = {name}\.astype\(float\)"):
+        read_rows((rows["x"], rows["y"]))

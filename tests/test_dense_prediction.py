@@ -205,3 +205,12 @@ def test_scores_of_maps_are_those_of_their_positions(classes: int) -> None:
     np.testing.assert_allclose(told.mean(axis=0), 28 / 30)  # the 28th smallest distance of every position
     with pytest.raises(ValueError, match=r"one class a row, .* the shape \(30, 3\); take conformal"):
         lamu.calibration.temperature_scaling(pred, y)
+
+
+def test_outputs_with_an_axis_of_positions_are_told_how_to_be_flat():
+    weights = {"w": np.ones((2, 12), np.float32)}
+    network = lamu.networks.Trained(lambda params, x: (x @ params["w"]).reshape(-1, 4, 3), weights)
+    model = lamu.Model(network, lamu.likelihoods.PerPosition(lamu.likelihoods.Categorical(3), (4,)))
+    rows = np.ones((5, 2), np.float32), np.zeros((5, 4), int)
+    with pytest.raises(ValueError, match=r"flatten it, with the 3 outputs of a position .*f\.flatten\(1\) of"):
+        lamu.fit(model, rows, lamu.algorithms.laplace(), epochs=0)

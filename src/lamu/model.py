@@ -25,7 +25,7 @@ from lamu.data.batch import Batch, with_offset
 from lamu.data.precision import blocks, moments, refuse_lost, unscaled
 from lamu.data.stream import Stream, aligned, by_name, column_names, inputs_of, read
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Scaled
-from lamu.likelihoods.bases import FixedDispersion
+from lamu.likelihoods.bases import FixedDispersion, PerPosition
 from lamu.networks import Network, Standardised, scan_friendly
 from lamu.networks.interface import adapted, inputs_named, outputs, wide
 from lamu.networks.multilayer import is_dense
@@ -148,6 +148,11 @@ class Model(Target):
             return ", or the likelihood Categorical(2), which reads two logits"
         if isinstance(base, Gaussian) and outputs == (2 * wanted,):
             return ", or the likelihood HeteroscedasticGaussian(), which reads a mean and a deviation each"
+        if isinstance(base, PerPosition) and math.prod(outputs) == wanted:
+            return (
+                f"; here flatten it, with the {wanted // base.n_positions} outputs of a position side by side, as "
+                "f.flatten(1) of [rows, steps, classes] and f.movedim(1, -1).flatten(1) of [rows, classes, steps]"
+            )
         return ""
 
     def standardised(self, x: Inputs, y: Targets, weight: object = None) -> Model:

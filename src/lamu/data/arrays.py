@@ -19,6 +19,7 @@ from lamu.data.batch import Batch
 from lamu.data.precision import blocks, is_mapped, refuse_lost, require_room
 from lamu.data.splits import groups_of
 from lamu.data.wording import listed, nearest
+from lamu.data.written_numbers import is_number
 from lamu.record import record
 from lamu.typing import Array, Data, DTypeLike, Rows, Targets
 
@@ -525,6 +526,8 @@ def array_of(name: str, values: object) -> Any:
             words = "names, y = np.unique(y, return_inverse=True)" if name == "y" else "pandas.get_dummies(x)"
             fix = f"encode its words, as {str(odd)!r}, for instance {words}"
             fix += ", in the order of the alphabet" if name == "y" else ""
+            if is_number(odd):
+                fix = f"convert its strings, such as {str(odd)!r}, to numbers: {name} = {name}.astype(float)"
         raise TypeError(f"{name} has the dtype {array.dtype}, which is not of real numbers; {fix}")
     return array
 
