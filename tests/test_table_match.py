@@ -48,7 +48,7 @@ def test_labels_that_look_like_numbers_stay_text(tmp_path):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("a,target\n1,yes\n", "lacks the column 'b' that the model was fitted on"),
+        ("a,target\n1,yes\n", "its columns are 'a', 'target'; add it, with empty cells where values"),
         ("a,b,target\n", "a header and no rows"),
         ("a,b,target\n1,2,maybe\n", "the value 'maybe', which is none of the classes 'no', 'yes'"),
         ("a,b,target\n1,two,yes\n", "has 'two' in row 0 .* of the column 'b', which is of numbers"),

@@ -549,7 +549,8 @@ def _open_again(
     if lacking:
         raise DataError(
             f"{source.name} lacks the {plural('column', lacking)} {listed(lacking)} that the model was fitted on; "
-            f"its columns are {listed(source.names)}"
+            f"its columns are {listed(source.names)}; add {'it' if len(lacking) == 1 else 'them'}, with empty cells "
+            "where values are unknown"
         )
     if len(source.frame) == 0:
         raise DataError(f"{source.name} has a header and no rows; add the rows to predict")
