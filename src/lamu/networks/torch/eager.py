@@ -17,6 +17,7 @@ from lamu.typing import Array, PyTree, RandomKey
 __all__ = [
     "Mode",
     "array",
+    "asks_for_mode",
     "computes_evaluation",
     "copied",
     "first_names",
@@ -188,6 +189,19 @@ def varied(module: Module, example: Tensor) -> Tensor:
     except (TypeError, ValueError):  # for instance, a module that makes its rows codes of a table
         return example
     return other
+
+
+def asks_for_mode(module: Module) -> bool:
+    """Whether the classes of a module other than PyTorch's mention `training`, by the names in their code."""
+    kinds = {kind for each in module.modules() for kind in type(each).__mro__}
+    own = [kind for kind in kinds if kind.__module__.partition(".")[0] not in ("torch", "builtins")]
+    codes = [value.__code__ for kind in own for value in vars(kind).values() if hasattr(value, "__code__")]
+    while codes:
+        code = codes.pop()
+        if "training" in code.co_names or "training" in code.co_consts:
+            return True
+        codes += [each for each in code.co_consts if hasattr(each, "co_names")]
+    return any("forward" in vars(each) or each._forward_hooks for each in module.modules())
 
 
 def computes_evaluation(graph: Module, module: Module, example: Tensor) -> bool:

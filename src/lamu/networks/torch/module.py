@@ -18,6 +18,7 @@ from lamu.networks.interface import Network, in_new_thread
 from lamu.networks.torch.eager import (
     Mode,
     array,
+    asks_for_mode,
     computes_evaluation,
     copied,
     first_names,
@@ -391,7 +392,8 @@ def read(module: Module, shape: tuple[int, ...], dtype: DTypeLike) -> TorchProgr
     except TypeError as error:
         training = error
     else:
-        if computes_evaluation(exported.module(), module, example):
+        # The check takes some tenths of a second.
+        if not asks_for_mode(module) or computes_evaluation(exported.module(), module, example):
             return TorchPrograms(training, training)
     state = training.renewed if isinstance(training, TorchProgram) else ()
     return TorchPrograms(_program(module, _exported(module.eval(), example), state), training)
