@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import itertools
 import json
 import math
@@ -389,6 +390,25 @@ def test_the_commands_refuse_in_a_sentence_and_export_a_run(fitted, lamu, tmp_pa
         read_config(fitted / "classes")
     )
     assert "exists already" in lamu("export", fitted / "classes", tmp_path / "out").err
+
+
+def test_the_code_of_a_network_is_given_on_the_command_line(lamu, tmp_path, monkeypatch):
+    x, y = (part.astype(float) for part in library.data.load("diabetes"))
+    module = "import numpy as np, lamu\nline = lambda params, x: x @ params['slope']\n"
+    module += "def network():\n    return lamu.networks.Trained(line, {'slope': np.zeros((10, 1))})\n"
+    (tmp_path / "my_model.py").write_text(module)
+    monkeypatch.syspath_prepend(tmp_path)
+    network = importlib.import_module("my_model").network()
+    model = library.Model(network, library.likelihoods.Gaussian(55.0)).standardised(x, y)
+    saved = library.fit(model, (x, y), library.algorithms.laplace(), epochs=0).posterior.save(tmp_path / "saved")
+    refused = lamu("serve", saved)
+    assert refused.code == 2, refused.out
+    assert "give the network that holds it to `lamu serve` or `lamu export`, --network package" in refused.err
+    (tmp_path / "serve.toml").write_text('network = "my_model:network"')
+    assert "give --trust my_model" in lamu("export", saved, "out", "--config", "serve.toml").err
+    assert "has no 'networks'" in lamu("export", saved, "out", "--network", "my_model:networks").err
+    ran = lamu("export", saved, "out", "--network", "my_model:network")
+    assert ran.code == 0, ran.err
 
 
 def _saved(tmp_path: Path) -> Path:

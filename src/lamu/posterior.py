@@ -385,7 +385,8 @@ class Posterior:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the posterior as a folder: JSON and plain arrays, atomically, with checksums and without code.
 
-        Draws that are stored on disk are copied in pieces, so that they may exceed the memory.
+        Draws that are stored on disk are copied in pieces, so that they may exceed the memory. Modules of PyTorch, Flax
+        or Equinox, and functions, are code: give the network again, `lamu.load(path, network=...)`.
 
         Args:
             path: the folder to create.

@@ -50,6 +50,14 @@ _Trust = Annotated[
         help="A module that a run or a --config file names and that may be imported; repeatable.",
     ),
 ]
+_Network = Annotated[
+    str | None,
+    typer.Option(
+        "--network",
+        metavar="PACKAGE.MODULE:NAME",
+        help="The network, or a function that returns it, where a saved posterior lacks its code.",
+    ),
+]
 _Json = Annotated[bool, typer.Option("--json", metavar=FLAG, help="Print one JSON document and nothing else.")]
 _Config = Annotated[
     Path | None,
@@ -153,6 +161,8 @@ def _in_options(sentence: str) -> str:
     """Returns a message with Python's arguments and calls replaced by the options of the command line."""
     sentence = re.sub(r"\bmax_memory=(['\"])(.*?)\1", r"--max-memory \1\2\1", sentence)
     sentence = re.sub(r"\btrust=\['([\w.]+)'\]", r"--trust \1", sentence)
+    network = "the network that holds it to `lamu serve` or `lamu export`, --network package.module:name"
+    sentence = sentence.replace("what holds it, for instance lamu.load(path, network=...)", network)
     return re.sub(r"(?<![\w.])([a-z_]+)\(\)", _option_of_call, sentence)
 
 
@@ -366,6 +376,7 @@ def _serve(
         str | None, typer.Option(metavar="A,B,C", help="Shape of a row, where the network does not tell it.")
     ] = None,
     samples: _Draws = None,
+    network: _Network = None,
     trust: _Trust = None,
     config: _Config = None,
 ) -> None:
@@ -373,7 +384,7 @@ def _serve(
     from lamu.cli.serving import serve
 
     limits = {"body": max_body, "rows": max_rows, "waiting": max_waiting, "seconds": timeout}
-    serve(run, host, port, limits, shape, samples, trust or ())
+    serve(run, host, port, limits, shape, samples, trust or (), network)
 
 
 @app.command("export")
@@ -381,13 +392,14 @@ def _export(
     run: _Saved,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to make; refused if it exists.")],
     samples: _Draws = None,
+    network: _Network = None,
     trust: _Trust = None,
     config: _Config = None,
 ) -> None:
     """Write predictions as programs that need only JAX, together with the encoding of the table."""
     from lamu.cli.serving import export_run
 
-    export_run(run, out, samples, trust or ())
+    export_run(run, out, samples, trust or (), network)
 
 
 @app.command("compare")

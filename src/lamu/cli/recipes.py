@@ -96,7 +96,8 @@ def named_object(name: str, option: str) -> Any:
     """Returns an object of a module, which is imported with the current folder on the path."""
     module, _, attribute = name.partition(":")
     if not attribute.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
-        raise ValueError(f"{option} is {name!r}; give a name of `lamu algorithms`, or package.module:name")
+        known = "a name of `lamu algorithms`, or " if option == "--algorithm" else ""
+        raise ValueError(f"{option} is {name!r}; give {known}package.module:name")
     add_current_folder()
     try:
         imported = importlib.import_module(module)

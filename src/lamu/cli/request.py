@@ -352,7 +352,7 @@ def read_options(context: Any, path: Path | None) -> Path | None:
 
 def refuse_untrusted(context: Any, trust: list[str] | None) -> list[str] | None:
     """Rejects modules that a configuration file names and that would be imported; the callback of `--trust`."""
-    for name in ("algorithm", "algorithms", "likelihood", "reference"):
+    for name in ("algorithm", "algorithms", "likelihood", "reference", "network"):
         source = context.get_parameter_source(name)  # None if it is not yet processed
         if source is not None and source.name == "COMMANDLINE":
             continue
