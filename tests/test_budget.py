@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (105_869, 74_000),
+    "lines": (105_891, 74_000),
     "files": (348, 330),
-    "lines of code": (52_883, 36_000),
+    "lines of code": (52_902, 36_000),
     "lines of code, core": (35_067, 25_000),
     "lines of code, graphs": (8_481, 6_000),
-    "lines of code, tables": (9_335, 5_000),
+    "lines of code, tables": (9_354, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.47, 0.5),
     "import lines a line of code": (0.165, 0.15),
