@@ -191,7 +191,7 @@ def test_an_entropy_needs_the_expectation_of_the_base_measure() -> None:
 def test_the_check_of_a_family_sees_a_base_measure_left_out() -> None:
     check_family(WholeRayleigh(4.0))
     for belief in (Rayleigh(4.0), WholeRayleigh(4.0, 0.2)):
-        with pytest.raises(AssertionError, match="breaks 1 laws:\n  entropy_is_the_expected_surprise"):
+        with pytest.raises(AssertionError, match="breaks 1 law:\n  entropy_is_the_expected_surprise"):
             check_family(belief)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,9 @@ from jax.scipy.stats import norm
 
 import lamu
 from lamu import tree
+from lamu.families import Bernoulli as BernoulliBelief
 from lamu.families import Gaussian
+from lamu.families.exponential import Formulas, Positive, TextbookFamily, total
 from lamu.likelihoods import Bernoulli, Categorical, HeteroscedasticGaussian, Likelihood, Scaled
 from lamu.mcmc.chains import metropolis
 from lamu.mcmc.metropolis import Langevin, RandomWalk
@@ -308,6 +310,75 @@ def test_a_slip_in_a_family_of_positive_numbers_breaks_its_law() -> None:
 
     with pytest.raises(AssertionError, match="draws_are_of_the_density: "):
         check_family(Other(0.7, 2.0))
+
+
+def _inverse_gaussian(key: Any, m: Any, scale: Any) -> Any:
+    normal, choice = jax.random.split(key)
+    square = jax.random.normal(normal, m.shape, m.dtype) ** 2
+    x = m + m**2 * square / (2 * scale) - m / (2 * scale) * jnp.sqrt(4 * m * scale * square + (m * square) ** 2)
+    return jnp.where(jax.random.uniform(choice, m.shape, m.dtype) <= m / (m + x), x, m**2 / x)
+
+
+@record
+class InverseGaussian(TextbookFamily):
+    """Two components of λ, for two parameters, which need no `events`."""
+
+    average: Any
+    scale: Any
+
+    domains: ClassVar = {"average": Positive(), "scale": Positive()}
+    formulas: ClassVar = Formulas(
+        natural=lambda m, scale: (-scale / (2 * m**2), -scale / 2),
+        textbook=lambda first, second: (jnp.sqrt(second / first), -2 * second),
+        partition=lambda first, second: -2 * jnp.sqrt(first * second) - 0.5 * jnp.log(-2 * second),
+        statistics=lambda x: (x, 1 / x),
+        mean=lambda m, scale: m,
+        draw=_inverse_gaussian,
+        of_moments=lambda first, second: (first, 1 / (second - 1 / first)),
+        variance=lambda m, scale: m**3 / scale,
+    )
+
+    def log_base_measure(self, theta: Any) -> Any:
+        return total(lambda x: -0.5 * jnp.log(2 * jnp.pi * x**3), theta)
+
+
+@pytest.mark.parametrize(
+    ("slip", "formula", "law"),
+    [
+        ("", None, ""),
+        ("partition", lambda *n: 0.3 + InverseGaussian.formulas.partition(*n), "density_has_mass_one"),
+        ("variance", lambda m, scale: m**2 / scale, "draws_have_the_variance"),
+        ("textbook", lambda first, second: (jnp.sqrt(first / second), -2 * second), "parameters_convert_back"),
+        ("of_moments", lambda first, second: (first, 1 / (second + 1 / first)), "parameters_convert_back"),
+        ("statistics", lambda x: (x, jnp.log(x)), "statistics_have_the_expectation"),
+    ],
+)
+def test_a_slip_in_a_formula_breaks_its_law(slip: str, formula: Any, law: str) -> None:
+    """All but the last passed; and two parameters without `events` were a TypeError about `<lambda>()`."""
+    assert InverseGaussian.events == (0, 0)
+
+    @record
+    class Twin(InverseGaussian):
+        formulas: ClassVar = replace(InverseGaussian.formulas, **({slip: formula} if slip else {}))
+
+    laws, belief = {each.__name__: each for each in FAMILY_LAWS}, Twin(2.0, 3.0)
+    if slip:
+        with pytest.raises(AssertionError):
+            laws[law](belief)
+    else:
+        for name in set(laws) - {"entropy_is_the_expected_surprise"}:
+            laws[name](belief)
+
+
+def test_probabilities_of_whole_numbers_are_compared_with_their_frequencies() -> None:
+    @record
+    class Other(BernoulliBelief):
+        def log_prob(self, theta: Any) -> Any:
+            return super().log_prob(1 - theta)
+
+    check_family(BernoulliBelief(jnp.array([0.3, -1.0])))
+    with pytest.raises(AssertionError, match=r"density_has_mass_one: .*the frequency of the value"):
+        check_family(Other(jnp.array([0.3, -1.0])))
 
 
 @pytest.mark.stress

@@ -488,6 +488,12 @@ class TextbookFamily(ExponentialFamily):
 
     formulas: ClassVar[Formulas]
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "domains" in vars(cls) and "events" not in vars(cls):
+            # By default λ has a component for each parameter, with the same axes.
+            cls.events = tuple(domain.event for domain in cls.domains.values())
+
     def to_natural(self) -> Statistics:
         return leafwise(self.formulas.natural, len(self.events), *_fields(self).values())
 

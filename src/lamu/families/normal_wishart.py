@@ -397,7 +397,6 @@ class Wishart(TextbookFamily):
         "degrees": Positive(above=_rank_less_one),
         "scale_inverse": PositiveDefinite(),
     }
-    events: ClassVar[tuple[int, ...]] = (0, 2)
     formulas: ClassVar[Formulas] = Formulas(
         natural=lambda nu, S: ((nu - S.shape[-1] - 1.0) / 2.0, -S / 2.0),
         textbook=lambda count, half: (2.0 * count + half.shape[-1] + 1.0, -2.0 * symmetric(half)),

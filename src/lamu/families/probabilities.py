@@ -122,7 +122,6 @@ class Categorical(TextbookFamily):
     logits: Params
 
     domains: ClassVar[Mapping[str, Domain]] = {"logits": Finite(event=1)}
-    events: ClassVar[tuple[int, ...]] = (1,)
     unbounded: ClassVar[bool] = True
     formulas: ClassVar[Formulas] = Formulas(
         natural=lambda logits: logits[..., :-1] - logits[..., -1:],
@@ -183,7 +182,6 @@ class Beta(TextbookFamily):
     beta: Params
 
     domains: ClassVar[Mapping[str, Domain]] = {"alpha": Positive(), "beta": Positive()}
-    events: ClassVar[tuple[int, ...]] = (0, 0)
     formulas: ClassVar[Formulas] = Formulas(
         natural=lambda a, b: (a - 1.0, b - 1.0),
         textbook=lambda one, zero: (one + 1.0, zero + 1.0),
@@ -231,7 +229,6 @@ class Dirichlet(TextbookFamily):
     concentration: Params
 
     domains: ClassVar[Mapping[str, Domain]] = {"concentration": Positive(event=1)}
-    events: ClassVar[tuple[int, ...]] = (1,)
     formulas: ClassVar[Formulas] = Formulas(
         natural=lambda a: a - 1.0,
         textbook=lambda natural: natural + 1.0,
@@ -283,7 +280,6 @@ class Gamma(TextbookFamily):
     rate: Params
 
     domains: ClassVar[Mapping[str, Domain]] = {"shape": Positive(), "rate": Positive()}
-    events: ClassVar[tuple[int, ...]] = (0, 0)
     formulas: ClassVar[Formulas] = Formulas(
         natural=lambda a, b: (a - 1.0, -b),
         textbook=lambda log, linear: (log + 1.0, -linear),
@@ -316,7 +312,6 @@ class InverseGamma(TextbookFamily):
     scale: Params
 
     domains: ClassVar[Mapping[str, Domain]] = {"shape": Positive(), "scale": Positive()}
-    events: ClassVar[tuple[int, ...]] = (0, 0)
     formulas: ClassVar[Formulas] = Formulas(
         natural=lambda a, b: (-a - 1.0, -b),
         textbook=lambda log, inverse: (-log - 1.0, -inverse),
@@ -453,7 +448,6 @@ class VonMises(TextbookFamily):
     concentration: Params
 
     domains: ClassVar[Mapping[str, Domain]] = {"location": Finite(), "concentration": Positive()}
-    events: ClassVar[tuple[int, ...]] = (0, 0)
     unbounded: ClassVar[bool] = True
 
     formulas: ClassVar[Formulas] = Formulas(
