@@ -73,6 +73,21 @@ def test_successes_of_trials(lamu) -> None:
     )
 
 
+def test_an_indicator_of_events_is_told_and_rows_without_an_event_are_scored(lamu) -> None:
+    events = STUDY.assign(ended=1 - STUDY["ended"])
+    events.to_csv("study.csv", index=False)
+    ran = lamu(
+        "fit", "study.csv", "--target", "time", "--censored", "ended", *FIT, "--epochs", "1", "--test-size", "0.05"
+    )
+    count = int(events["ended"].sum())
+    assert f"of 80 rows {count} are censored (ended = 1); if 1 marks an event in 'ended', give 1 - it" in ran.out
+    assert ran.code == 0, ran.err
+    assert (pd.read_csv("run/predictions.csv")["censored"] == 1).all()  # which ended with an error of no rows
+    events.assign(ended=1).to_csv("study.csv", index=False)
+    refused = lamu("fit", "study.csv", "--target", "time", "--censored", "ended", *FIT[:-1], "other")
+    assert_refused(refused, "of 80 rows 80 are censored")
+
+
 @pytest.mark.stress
 def test_censored_times(lamu) -> None:
     STUDY.to_csv("study.csv", index=False)

@@ -40,6 +40,18 @@ def test_a_table_to_predict_needs_no_target(tmp_path):
     assert table.match(csv_file(tmp_path, "a,b,target\n1,2,5\n"), fitted).y.tolist() == [5.0]
 
 
+def test_a_lacking_column_is_missing_in_every_row_where_missing_values_are_filled(tmp_path):
+    rows = "".join(f"{number},{'xyz'[number % 3]},{number % 5},{number % 7}\n" for number in range(30))
+    fitted = table.read(csv_file(tmp_path, "a,b,c,target\n" + rows), "target", impute=True).encoding
+    empty = table.match(csv_file(tmp_path, "a,b,c\n1,,\n2,,\n"), fitted)
+    lacking = table.match(csv_file(tmp_path, "a\n1\n2\n"), fitted)
+    assert "table.csv' lacks the columns 'b', 'c', whose values are taken as missing in every row" in lacking.notes[0]
+    np.testing.assert_array_equal(lacking.x, empty.x)
+    np.testing.assert_array_equal(lacking.features.values, empty.features.values)
+    with pytest.raises(DataError, match="lacks the columns 'a', 'b', 'c' that"):
+        table.match(csv_file(tmp_path, "d\n1\n"), fitted)
+
+
 def test_labels_that_look_like_numbers_stay_text(tmp_path):
     fitted = Encoding("target", "binary", ("01", "x"), ("a",))
     assert table.match(csv_file(tmp_path, "a,target\n1,01\n2,01\n"), fitted).y.tolist() == [0, 0]

@@ -75,7 +75,7 @@ def train(
     if request.epochs is not None and (learner.traits.length is not None or learner.traits.batching == "once"):
         raise ValueError(f"--epochs is {request.epochs}, and {recipe.name} has a length of its own; leave --epochs out")
     table, train_rows, test_rows = rows
-    table = replace(table, notes=(*table.notes, *leaks(table, train_rows, test_rows)))
+    table = replace(table, notes=(*table.notes, *leaks(table, train_rows, test_rows), *_censoring_notes(table)))
     encoding = table.encoding
     data = Arrays.of(table.data)
     # On the host: on a device, each gather and check would be compiled for every shape of table.
@@ -187,13 +187,13 @@ def train(
             sys.stdout.flush()
         predictions = columns(pred, table.numbers[test_rows], y_test, encoding, table.beside_of(test_rows))
         uncensored, shown, certain = test, pred, known_rows(y_test)
-        if len(certain) < test.count:
+        if 0 < len(certain) < test.count:
             uncensored, shown = (
                 test.take(certain),
                 predicted(posterior, table, test_rows[certain], **request.prediction()),
             )
         watch.lap("seconds_scoring")
-        figure = picture(shown, value_of(uncensored.y), encoding) if calibrated else None
+        figure = picture(shown, value_of(uncensored.y), encoding) if calibrated and len(certain) else None
         watch.lap("seconds_report")
         with draft(out, force) as folder:
             folder.mkdir(mode=0o755)
@@ -251,6 +251,20 @@ def train(
         return
     show_line(f"{watch.total:.1f} s in all, with reading, scores{' and report' if report else ''}")
     show_line(f"written to {out}" + (f"; {out / 'report.html'} shows it" if report else ""))
+
+
+def _censoring_notes(table: Table) -> list[str]:
+    """Returns the note that most rows are censored, as where the column marks the events instead."""
+    column, of_target = dict(table.encoding.of_target).get("censored"), table.data["y"]
+    if column is None:
+        return []
+    count, rows = int(np.sum(of_target["censored"])), len(table.x)
+    if count <= rows / 2:
+        return []
+    note = f"of {rows} rows {count} are censored ({column} = 1); if 1 marks an event in {column!r}, give 1 - it"
+    if count == rows:
+        raise ValueError(f"{note}: without an event there is nothing to learn the times from")
+    return [note]
 
 
 def _elbo(posterior: Posterior, data: Data) -> Estimate | None:

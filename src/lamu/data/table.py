@@ -475,7 +475,7 @@ def match(data: Data, encoding: Encoding, separator: str | None = None) -> Table
         and a note names them.
 
     Raises:
-        DataError: for a missing feature column, a word in a column of numbers, missing values if training filled
+        DataError: for a missing feature column if training filled no missing values, a word in a column of numbers, missing values if training filled
             none, and infinite values.
 
     Examples:
@@ -546,16 +546,20 @@ def _open_again(
     source = source if lacking else expanded(source, encoding.dates)
     date_columns = {name for date in encoding.dates for name in date.columns}
     lacking += [name for name in encoding.columns if name not in source.frame and name not in date_columns]
-    if lacking:
+    lacks, notes = f"{source.name} lacks the {plural('column', lacking)} {listed(lacking)}", ()
+    if lacking and encoding.imputes and set(lacking) < set(encoding.columns):
+        notes = (f"{lacks}, whose values are taken as missing in every row",)
+        source = replace(source, frame=source.frame.assign(**dict.fromkeys(lacking, np.nan)))
+    elif lacking:
         raise DataError(
-            f"{source.name} lacks the {plural('column', lacking)} {listed(lacking)} that the model was fitted on; "
+            f"{lacks} that the model was fitted on; "
             f"its columns are {listed(source.names)}; add {'it' if len(lacking) == 1 else 'them'}, with empty cells "
             "where values are unknown"
         )
     if len(source.frame) == 0:
         raise DataError(f"{source.name} has a header and no rows; add the rows to predict")
     extra = [name for name in source.names if name not in (*encoding.columns, *others)]
-    return source, ((f"ignored the extra {plural('column', extra)} {listed(extra)}",) if extra else ())
+    return source, (*notes, *((f"ignored the extra {plural('column', extra)} {listed(extra)}",) if extra else ()))
 
 
 def _learn_encoding(
