@@ -475,8 +475,8 @@ def match(data: Data, encoding: Encoding, separator: str | None = None) -> Table
         and a note names them.
 
     Raises:
-        DataError: for a missing feature column if training filled no missing values, a word in a column of numbers, missing values if training filled
-            none, and infinite values.
+        DataError: for a missing feature column or missing values if training filled none, a word in a column of
+            numbers, and infinite values.
 
     Examples:
         >>> from lamu.data import table
