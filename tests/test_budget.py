@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (105_980, 74_000),
+    "lines": (105_998, 74_000),
     "files": (348, 330),
-    "lines of code": (52_964, 36_000),
+    "lines of code": (52_979, 36_000),
     "lines of code, core": (35_129, 25_000),
     "lines of code, graphs": (8_481, 6_000),
-    "lines of code, tables": (9_354, 5_000),
+    "lines of code, tables": (9_369, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.469, 0.5),
     "import lines a line of code": (0.165, 0.15),
