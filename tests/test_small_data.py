@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import warnings
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import integrate, stats
@@ -15,11 +17,17 @@ from scipy.special import polygamma
 import lamu
 from lamu.algorithms.closed_form.linear_regression import Directions, integrate_noise, linear_posterior
 from lamu.algorithms.post_hoc.evidence import evidence
-from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit
+from lamu.algorithms.post_hoc.laplace_fit import LaplaceFit, fit_laplace
 from lamu.algorithms.post_hoc.laplace_posterior import posterior_at_mode
 from lamu.algorithms.post_hoc.mode import Polished
+from lamu.data import Arrays
+from lamu.families import Point
 from lamu.objective import Objective
 from lamu.one_layer import _laplace, linear_model
+from lamu.operators import Diagonal
+from lamu.posterior import Posterior
+from lamu.predictives import Sampled
+from lamu.record import record
 from lamu.tabular.truncated import few_rows_factor, noise_factor
 
 KEY = jax.random.key(0)
@@ -328,6 +336,50 @@ def test_the_volume_of_other_dispersions_is_that_of_their_information() -> None:
         np.testing.assert_allclose(found, np.log(2 * np.pi * temperature / (80 + 1 / 9)) / 2, rtol=1e-6)
     given = LaplaceFit({"network": {}, "likelihood": {}}, {}, None, 1.0, np.zeros(1), 40.0)
     assert float(given.dispersion_volume(Objective(model, 40.0))) == 0.0
+
+
+@record
+class OwnNoise(lamu.likelihoods.Likelihood):
+    """A normal whose deviation is exp(a/5), so that a row's information about a is 2/25."""
+
+    support = lamu.supports.Real()
+
+    def init(self, y: Any) -> Any:
+        return {"a": jnp.zeros(())}
+
+    def log_prior(self, params: Any) -> Any:
+        return -(params["a"] ** 2) / 8 - jnp.log(8 * jnp.pi) / 2
+
+    def log_prob(self, params: Any, f: Any, y: Any) -> Any:
+        z = (y - f[:, 0]) * jnp.exp(-params["a"] / 5)
+        return -(z**2) / 2 - params["a"] / 5 - math.log(2 * math.pi) / 2
+
+    def sample(self, key: Any, params: Any, f: Any) -> Any:
+        return f[:, 0] + jnp.exp(params["a"] / 5) * jax.random.normal(key, f.shape[:1], f.dtype)
+
+
+@pytest.mark.parametrize("likelihood", [lamu.likelihoods.NegativeBinomial(), OwnNoise()], ids=lambda each: each.name)
+def test_the_volume_of_dispersions_is_that_of_the_observed_curvature(likelihood: Any, caplog: Any) -> None:
+    """Of 30 rows at one mean, against second differences of the log joint density; if negative, a sentence."""
+    y = np.random.default_rng(0).negative_binomial(2, 0.4, size=30) * 1.0
+    model, rows = lamu.Model(lamu.networks.Linear(), likelihood), Arrays.of((np.zeros((30, 1)), y))
+    params, state = model.init(KEY, rows.example(1))
+    at = lambda value: jax.tree.map(lambda leaf: jnp.full_like(leaf, value), params["likelihood"])
+    objective, f = Objective(model, 30.0), jnp.full((30, 1), params["network"]["layers"][0]["bias"])
+
+    def joint(value: float) -> float:
+        return float(jnp.sum(likelihood.log_prob(at(value), f, jnp.asarray(y))) + likelihood.log_prior(at(value)))
+
+    for value in (0.5,) if isinstance(likelihood, OwnNoise) else (0.5, 2.0):
+        curvature = -(joint(value + 1e-3) - 2 * joint(value) + joint(value - 1e-3)) / 1e-6
+        known = 30.0 + 1.0 / 9.0 if curvature < 0 else curvature  # that of one a row, and of the prior
+        point = Posterior(model, Point({**params, "likelihood": at(value)}), state, Sampled(), KEY)
+        caplog.clear()
+        fit = fit_laplace(Diagonal, point, objective, rows)
+        posteriors = fit.integrated(objective, KEY), fit.posterior(objective, KEY)
+        assert ("`dispersion_information` instead" in caplog.text) == (curvature < 0)
+        volume = float(posteriors[0].evidence - posteriors[1].evidence)
+        np.testing.assert_allclose(volume, np.log(2 * np.pi / known) / 2, atol=2e-3)
 
 
 def test_the_noise_of_a_table_is_wider_where_few_rows_chose_it() -> None:

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 from collections.abc import Callable
@@ -57,6 +58,7 @@ __all__ = [
 
 _MOST_ROWS = 1024
 _COPIES = 3  # of a precision, for its memory: the curvature, the precision, and its factor
+_MOST_DISPERSIONS = 64  # whose Hessian is computed, each an evaluation of the density
 _MOST_PARTS = 8  # batches' sums that the last program adds up, which saves a separate program
 
 
@@ -81,6 +83,8 @@ class LaplaceFit:
     # likelihood is not quadratic.
     misfit: Rows
     observed: Numeric  # number of observations of each output, \(p \sum_i w_i\)
+    # \(-p \sum_i w_i \nabla^2 \log p(y_i \mid x_i, m)\) in the dispersions, `[D, D]`; None where it is not computed.
+    dispersion_curvature: Array | None = None
     spectrum: PyTree = None  # eigenvalues of the curvature; None if they are not stored
 
     def precision(self, objective: Objective) -> OperatorTree:
@@ -92,7 +96,13 @@ class LaplaceFit:
         posterior = self.posterior(objective, key)
         if not jax.tree.leaves(self.params["likelihood"]):
             return posterior
-        volume = _dispersion_volume(replace(self, curvature=None, spectrum=None), objective)
+        volume, observed = _dispersion_volume(replace(self, curvature=None, spectrum=None), objective)
+        if not observed:
+            logging.getLogger("lamu").warning(
+                "The curvature of the log density in the dispersions %s is not positive at the mode, so that the "
+                "evidence takes their `dispersion_information` instead; train for more epochs.",
+                tree.paths(self.params["likelihood"]),
+            )
         return replace(posterior, evidence=posterior.evidence + volume.astype(posterior.evidence.dtype))
 
     def posterior(self, objective: Objective, key: RandomKey) -> Posterior:
@@ -129,21 +139,30 @@ class LaplaceFit:
 
     def dispersion_volume(self, objective: Objective, temperature: Numeric | None = None) -> Array:
         r"""Returns the log evidence's term for integrating over learned dispersions \(\phi\), in nats."""
-        # Laplace's method in them, \(\sum_k \tfrac12 \log(2\pi / h_k)\) with \(h_k\) the curvature of the negative log
-        # joint density over T: four times the misfit for the logarithm of a Gaussian's noise, the Fisher information
-        # for other dispersions, and the prior's curvature. Zero if nothing is learned.
+        return self._dispersion_volume(objective, temperature)[0]
+
+    def _dispersion_volume(self, objective: Objective, temperature: Numeric | None = None) -> tuple[Array, Array]:
+        """Returns the term, and whether it is by the observed curvature."""
+        # Laplace's method in them, \(\tfrac12 \log\det 2\pi H^{-1}\) with H the curvature of the negative log joint
+        # density over T. Where that of the rows is not known, or H is not positive, it is diagonal: four times the
+        # misfit for the logarithm of a Gaussian's noise, the Fisher information for others. Zero if nothing is learned.
         dispersions = self.params["likelihood"]
         values, unravel = tree.ravel(dispersions)
         if not values.size:
-            return jnp.zeros(())
+            return jnp.zeros(()), jnp.asarray(True)
         T = objective.temperature if temperature is None else temperature
         log_prior = lambda values: objective.model.dispersion_log_prior(unravel(values))
-        prior_curvature = -jnp.diagonal(jax.hessian(log_prior)(values))
+        prior_curvature = -jax.hessian(log_prior)(values)
         if objective.model.quadratic and values.size == self.misfit.size:
-            data_curvature = 4 * self.misfit
+            information = 4 * self.misfit
         else:
-            data_curvature = self.observed * tree.ravel(objective.model.dispersion_information(dispersions))[0]
-        return jnp.sum(jnp.log(2 * math.pi * T / (data_curvature + prior_curvature))) / 2
+            information = self.observed * tree.ravel(objective.model.dispersion_information(dispersions))[0]
+        volume = jnp.sum(jnp.log(2 * math.pi * T / (information + jnp.diagonal(prior_curvature)))) / 2
+        if self.dispersion_curvature is None:
+            return volume, jnp.asarray(True)
+        factor = jnp.linalg.cholesky(self.dispersion_curvature + prior_curvature)
+        observed = jnp.sum(jnp.log(2 * math.pi * T) / 2 - jnp.log(jnp.diagonal(factor)))
+        return jnp.where(jnp.isfinite(observed), observed, volume), jnp.isfinite(observed)
 
     def scale_noise(self, objective: Objective, factor: Numeric) -> LaplaceFit:
         """Returns the fit with every noise deviation of a quadratic likelihood multiplied by a factor."""
@@ -155,8 +174,19 @@ class LaplaceFit:
         misfit, shrunk = self.misfit / factors**2, jnp.mean(1 / factors**2)
         value = self.likelihood + jnp.sum(misfit - self.misfit) + self.observed * jnp.sum(jnp.log(factors))
         spectrum = jax.tree.map(lambda values: values * tree.cast(shrunk, values), self.spectrum)
-        curvature = self.curvature.scale(shrunk)
-        return replace(self, params=params, curvature=curvature, likelihood=value, misfit=misfit, spectrum=spectrum)
+        curvature, in_dispersions = self.curvature.scale(shrunk), self.dispersion_curvature
+        if in_dispersions is not None:
+            each = factors if len(in_dispersions) == factors.size else shrunk**-0.5
+            in_dispersions = in_dispersions / jnp.outer(each, each)
+        return replace(
+            self,
+            params=params,
+            curvature=curvature,
+            likelihood=value,
+            misfit=misfit,
+            dispersion_curvature=in_dispersions,
+            spectrum=spectrum,
+        )
 
     def decomposed(self) -> LaplaceFit:
         """Returns the fit with the curvature's eigenvalues stored."""
@@ -182,6 +212,7 @@ class RowSums:
     misfit: Array  # likewise
     observed: Numeric  # likewise
     rows: Numeric  # number of rows
+    dispersion_curvature: Array | None = None  # likewise
     gradient: Params | None = None  # that of the likelihood in the weights; None if not computed
 
     def add(self, other: RowSums) -> RowSums:
@@ -192,7 +223,7 @@ class RowSums:
         """Returns the fit for the objective's N rows, which may differ from the number of rows."""
         for_all = lambda value: value / self.rows * objective.data_size
         curvature = None if self.curvature is None else self.curvature.finish(self.rows)
-        sums = map(for_all, (self.likelihood, self.misfit, self.observed))
+        sums = jax.tree.map(for_all, (self.likelihood, self.misfit, self.observed, self.dispersion_curvature))
         return LaplaceFit(params, network_state, curvature, *sums)
 
 
@@ -299,10 +330,13 @@ def _sums_and_gradient(
         def loss_at(mean: Params) -> Array:
             return -power * batch.total(objective.model.log_likelihood({**params, "network": mean}, {}, batch)[0])
 
+        def loss_of_dispersions(dispersions: Params) -> Array:
+            given = {**params, "likelihood": dispersions}
+            return -power * batch.total(objective.model.log_likelihood(given, {}, batch)[0])
+
         value = loss_at(mean)
-        sums = RowSums(
-            curvature_sum, value, jnp.zeros_like(value)[None], jnp.zeros_like(value), rows.astype(value.dtype)
-        )
+        zero, of_dispersions = jnp.zeros_like(value), _hessian_in(loss_of_dispersions, params["likelihood"])
+        sums = RowSums(curvature_sum, value, zero[None], zero, rows.astype(value.dtype), of_dispersions)
         return sums, lambda: jax.grad(loss_at)(mean)
     if structure is None:
         network = lambda mean: objective.model.outputs({**params, "network": mean}, {}, batch.x)[0]
@@ -318,8 +352,18 @@ def _sums_and_gradient(
         slope = jax.grad(lambda f: jnp.sum(log_prob(f)))(f)
         misfit = power * batch.total(_squared_distance(likelihood, dispersion, f, slope)) / 2
     observed = (power * jnp.sum(batch.mask * batch.weight)).astype(value.dtype)
-    sums = RowSums(curvature_sum, value, misfit, observed, rows.astype(value.dtype))
+    of_dispersions = _hessian_in(lambda given: -power * batch.total(likelihood.log_prob(given, f, batch.y)), dispersion)
+    sums = RowSums(curvature_sum, value, misfit, observed, rows.astype(value.dtype), of_dispersions)
     return sums, lambda: pull(jax.grad(loss_of)(f).astype(f.dtype))
+
+
+def _hessian_in(loss: Callable[[Params], Array], dispersions: Params) -> Array | None:
+    """Returns the Hessian in the dispersions; None for none, for many, and for a density without second derivatives."""
+    values, unravel = tree.ravel(dispersions)
+    if 0 < values.size <= _MOST_DISPERSIONS:
+        with contextlib.suppress(NotImplementedError):
+            return jax.hessian(lambda values: loss(unravel(values)))(values)
+    return None
 
 
 def _squared_distance(likelihood: Any, dispersion: Params, f: Array, slope: Array) -> Array:
@@ -347,8 +391,8 @@ def _gaussian(objective: Objective, fit: LaplaceFit) -> tuple[Gaussian, Array]:
 
 
 @compiled_once()
-def _dispersion_volume(fit: LaplaceFit, objective: Objective) -> Array:
-    return fit.dispersion_volume(objective)
+def _dispersion_volume(fit: LaplaceFit, objective: Objective) -> tuple[Array, Array]:
+    return fit._dispersion_volume(objective)
 
 
 @compiled_once()

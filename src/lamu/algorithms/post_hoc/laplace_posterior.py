@@ -204,7 +204,10 @@ def with_dispersion_integrated(
 
     # The ends of the grid: as many nats below the top, on a line between the last value above and the first below.
     information = float(tree.ravel(objective.dispersion_information(mode.params["likelihood"]))[0][0])
-    stride = _STRIDE * min(max(information * float(mode.observed), 1.0) ** -0.5, 1.0)
+    information *= float(mode.observed)
+    if mode.dispersion_curvature is not None and float(mode.dispersion_curvature[0, 0]) > 0:
+        information = float(mode.dispersion_curvature[0, 0])
+    stride = _STRIDE * min(max(information, 1.0) ** -0.5, 1.0)
     middle, top = at(start, posterior)
     ends: list[float] = []
     for side in (-1, 1):
