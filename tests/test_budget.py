@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (105_998, 74_000),
+    "lines": (106_045, 74_000),
     "files": (348, 330),
-    "lines of code": (52_979, 36_000),
-    "lines of code, core": (35_129, 25_000),
+    "lines of code": (53_018, 36_000),
+    "lines of code, core": (35_168, 25_000),
     "lines of code, graphs": (8_481, 6_000),
     "lines of code, tables": (9_369, 5_000),
     "lines of code, outside of the library": (0, 0),
