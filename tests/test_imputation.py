@@ -146,6 +146,40 @@ def test_a_missing_word_has_its_probability_given_the_others():
         assert found == pytest.approx((exact / exact.sum()).tolist(), abs=0.12 if value == value else 2 / DRAWS)
 
 
+@pytest.mark.parametrize("of", ["word", "number"])
+def test_that_a_value_is_missing_tells_of_it_as_far_as_targets_do(of):
+    """Half of the high values are missing, and a tenth of the others: a target with little noise tells which."""
+    random = np.random.default_rng(3)
+    high = random.random(4_000) < 0.25
+    y = 3.0 * high + 0.3 * random.normal(size=4_000)
+    value = 1.0 + high if of == "word" else high + 0.2 * random.normal(size=4_000)
+    x = np.where(random.random(4_000) < np.where(high, 0.5, 0.1), np.nan, value)[:, None]
+    joint = learn_joint(x, (2 * (of == "word"),), y, classes=0)
+    drawn = joint.draws(np.array([[np.nan]]))[0, :, 0] > (1.5 if of == "word" else 0.5)
+    # Of the missing values .625 are high, and .156 of those that are there, the share that it had been.
+    assert drawn.mean() > (0.4 if of == "word" else 0.2)
+    # A word that is new is not a missing one.
+    assert (
+        of == "number"
+        or abs(np.mean(joint.draws(np.array([[np.nan]]), np.array([[True]]))[0, :, 0] > 1.5) - 0.5) < 0.02
+    )
+
+
+def test_a_missing_word_is_drawn_also_where_training_rows_lack_it(tmp_path):
+    """As a level of its own, which rows of all words share, it had the noise of rows whose word is known."""
+    random = np.random.default_rng(4)
+    word, y = random.choice(["a", "b", "c"], 300, p=[0.6, 0.3, 0.1]), random.normal(size=300)
+    frame = pd.DataFrame({"word": np.where(random.random(300) < 0.1, None, word), "y": y + 3 * (word == "b")})
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    read = table.read(tmp_path / "table.csv", "y", impute=True)
+    row = int(np.flatnonzero(frame["word"].isna())[0])
+    completed = read.completions([row]).x
+    shares = np.bincount(completed[:, 0].astype(int), minlength=4)[1:] / len(completed)
+    np.testing.assert_allclose(shares, [0.6, 0.3, 0.1], atol=0.15)
+    assert (completed[:, 1] == 1).all()
+    assert read.encoding.names == ("word", "word is missing")
+
+
 def test_a_new_word_is_drawn_from_the_known_ones_alike_whatever_their_rows():
     random = np.random.default_rng(0)
     word = random.choice(4, 2000, p=[0.9, 0.05, 0.03, 0.02]) + 1.0
@@ -339,7 +373,7 @@ def test_completions_depend_on_their_row_alone_and_differ_between_rows(tmp_path)
 
 def test_an_altered_joint_is_refused(joint):
     described = joint.describe()
-    with pytest.raises(ValueError, match="has 2 means for 3 scores"):
+    with pytest.raises(ValueError, match="has 2 means for 5 scores"):
         type(joint).of({**described, "mean": described["mean"][:2]})
     with pytest.raises(ValueError, match="2 columns of quantiles; give 3"):
         type(joint).of({**described, "quantiles": described["quantiles"][:2]})

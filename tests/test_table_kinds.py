@@ -155,30 +155,34 @@ def gaps(folder: Path) -> Table:
 
 def test_missing_values_are_filled_when_that_is_asked(tmp_path):
     read = gaps(tmp_path)
-    assert read.encoding.names == ("age", "town", "height", "age is missing", "height is missing")
+    assert read.encoding.names == (
+        *("age", "town", "height"),
+        *("age is missing", "town is missing", "height is missing"),
+    )
     assert read.encoding.fills == (2.5, None, 30.0)
-    assert read.encoding.levels == ((), ("oslo", "paris", "rome", "(missing)"), ())
-    assert read.encoding.cardinalities == (0, 4, 0, 0, 0)
+    assert read.encoding.levels == ((), ("oslo", "paris", "rome"), ())
+    assert read.encoding.cardinalities == (0, 3, 0, 0, 0, 0)
     expected = np.array(
         [
-            [1, 3, 10, 0, 0],
-            [2, 4, 20, 0, 0],
-            [2.5, 2, 30, 1, 0],
-            [100, 3, 40, 0, 0],
-            [3, 4, 50, 0, 0],
-            [2.5, 1, 30, 1, 1],
+            [1, 3, 10, 0, 0, 0],
+            [2, 0, 20, 0, 1, 0],
+            [2.5, 2, 30, 1, 0, 0],
+            [100, 3, 40, 0, 0, 0],
+            [3, 0, 50, 0, 1, 0],
+            [2.5, 1, 30, 1, 0, 1],
         ]
     )
-    drawn = np.zeros((6, 5), bool)
-    drawn[[2, 5, 5], [0, 0, 2]] = True
+    drawn = np.zeros((6, 6), bool)
+    drawn[[1, 2, 4, 5, 5], [1, 0, 1, 0, 2]] = True
     np.testing.assert_array_equal(read.x[~drawn], expected[~drawn])
     np.testing.assert_array_equal(read.with_medians().x, expected)
-    assert (read.x[drawn] >= [1, 1, 10]).all()
-    assert (read.x[drawn] <= [100, 100, 50]).all()
+    assert (read.x[drawn] >= [1, 1, 1, 1, 10]).all()
+    assert (read.x[drawn] <= [3, 100, 3, 100, 50]).all()
+    assert set(read.x[:, 1]) <= {1, 2, 3}  # a missing town is one of those that training rows have
     assert read.notes == (
-        "filled the missing values of 'age' (2 by draws given the rest of their rows), 'town' (2 as a level of their "
-        "own), 'height' (1 by draws given the rest of their rows); columns of their own mark where numbers were "
-        "missing",
+        "filled the missing values of 'age' (2 by draws given the rest of their rows), 'town' (2 by draws given the "
+        "rest of their rows), 'height' (1 by draws given the rest of their rows); columns of their own mark where "
+        "values were missing",
     )
 
 
@@ -189,11 +193,11 @@ def test_nothing_of_the_test_rows_is_learned(tmp_path):
     second = table.read(csv_file(tmp_path, other), "target", impute=True).refit(train)
     assert first.encoding == second.encoding
     assert first.encoding.fills == (2.0, None, 30.0)
-    assert first.encoding.indicators == ("age",)
-    assert first.encoding.levels[1] == ("paris", "rome", "(missing)")
+    assert first.encoding.indicators == ("age", "town")
+    assert first.encoding.levels[1] == ("paris", "rome")
     np.testing.assert_array_equal(first.x[train], second.x[train])
     assert not np.isnan(first.x).any()
-    assert first.with_medians().x[5].tolist() == [2, 0, 30, 1]
+    assert first.with_medians().x[5].tolist() == [2, 0, 30, 1, 0]
 
 
 def test_a_table_to_predict_is_filled_by_what_training_had(tmp_path):
@@ -204,7 +208,7 @@ def test_a_table_to_predict_is_filled_by_what_training_had(tmp_path):
     assert matched.notes == (
         "filled the missing values of 'age' (1 by draws given the rest of their rows), 'town' (1 by draws given "
         "the rest of their rows), 'height' (2 by draws given the rest of their rows); columns of their own mark where "
-        "numbers were missing",
+        "values were missing",
     )
     found = matched.completions(slice(None))
     assert set(found.x[found.row == 1, 1]) == {1.0, 2.0}  # towns that training had, half of its rows each
@@ -297,9 +301,10 @@ def test_parquet_columns_of_many_types(tmp_path):
     frame["grade"] = frame["grade"].astype("category")
     frame.to_parquet(path)
     read = table.read(path, "target", impute=True)
-    assert read.encoding.levels == ((), (), (), ("1", "2", "3"), ("False", "True", "(missing)"))
+    assert read.encoding.levels == ((), (), (), ("1", "2", "3"), ("False", "True"))
     np.testing.assert_array_equal(
-        read.with_medians().x[:3], [[1, 2.5, 1.5, 3, 2, 1, 0], [2, 2, 2, 1, 1, 0, 0], [3, 3, 1.75, 2, 3, 0, 1]]
+        read.with_medians().x[:3],
+        [[1, 2.5, 1.5, 3, 2, 1, 0, 0], [2, 2, 2, 1, 1, 0, 0, 0], [3, 3, 1.75, 2, 0, 0, 1, 1]],
     )
     fitted = table.read(frame_file(tmp_path, a=["1", "2", "3.5"]), "target")
     assert fitted.x[:3, 0].tolist() == [1, 2, 3.5]
@@ -315,10 +320,10 @@ def test_parquet_without_pyarrow_is_refused_with_what_to_install(tmp_path, monke
 
 def test_words_of_parquet_are_those_of_csv(tmp_path):
     read = table.read(frame_file(tmp_path, a=["x ", " NA", "y"], b=["1", "2", "3+"]), "target", impute=True)
-    assert read.encoding.levels == (("x", "y", "(missing)"), ("1", "2", "3+"))
+    assert read.encoding.levels == (("x", "y"), ("1", "2", "3+"))
     pd.DataFrame({"a": ["y", "", "x"], "b": [1.0, 2.0, 3.5]}).to_parquet(tmp_path / "new.parquet")
     matched = table.match(tmp_path / "new.parquet", read.encoding)
-    np.testing.assert_array_equal(matched.x, [[2, 1], [3, 2], [1, 0]])
+    np.testing.assert_array_equal(matched.with_medians().x, [[2, 1, 0], [0, 2, 1], [1, 0, 0]])
 
 
 @pytest.mark.parametrize(

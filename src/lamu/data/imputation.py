@@ -11,7 +11,7 @@ import numpy as np
 
 from lamu.typing import Document, Targets
 
-__all__ = ["DRAWS", "Completions", "JointOfColumns", "as_lists", "learn_joint", "mixed", "uniforms"]
+__all__ = ["DRAWS", "MOST_LEVELS", "Completions", "JointOfColumns", "as_lists", "learn_joint", "mixed", "uniforms"]
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,11 @@ _CELLS = 64  # between the quantiles of a column
 _DISCRETE = 32  # distinct values up to which a draw is one of them
 _MOST = 20_000  # rows that are used
 _MOST_WORK = 10_000_000  # rows times squared scores of an iteration, if every row lacks other values
-_MOST_LEVELS = 20  # of a column of words whose relation to other columns is learned
+MOST_LEVELS = 20  # of a column of words whose relation to other columns is learned
 _MOST_SCORES = 100  # of all columns together whose relations are learned
 _LEAST_PRIOR = 0.1  # rows, so that columns that determine each other have an invertible covariance
+_DOUBT = 10.0  # rows
+_LEAST_SHARE = 0.1  # of a level, in units of its share of the rows that have one
 _ITERATIONS = 30
 _SETTLED = 1e-3  # of a covariance of scores
 _AT_ONCE = 10_000_000  # scores of all completions that are in memory
@@ -85,12 +87,14 @@ class JointOfColumns:
     rows: float = 1.0  # number of training rows
     mean: tuple[float, ...] = ()  # of the scores
     covariance: tuple[tuple[float, ...], ...] = ()  # of the scores
+    lacking: tuple[int, ...] = ()  # the columns whose absence is a score as well, since it may tell the value
 
     @classmethod
     def of(cls, described: Mapping[str, object]) -> JointOfColumns:
         """Returns the distribution from the data of `describe`."""
-        joint = cls(**{name: _as_tuples(kind, described[name]) for name, kind in _KINDS.items()})
-        size = sum(map(len, joint._places.values())) + max(joint.classes - 1, 1)
+        known = {"lacking": (), **described}  # which earlier versions did not have
+        joint = cls(**{name: _as_tuples(kind, known[name]) for name, kind in _KINDS.items()})
+        size = sum(map(len, joint._places.values())) + len(joint.lacking) + max(joint.classes - 1, 1)
         knots = len(joint.numbers) + (not joint.classes)
         if len(joint.mean) != size or {len(row) for row in (joint.covariance, *joint.covariance)} != {size}:
             raise ValueError(f"the joint distribution has {len(joint.mean)} means for {size} scores; give one each")
@@ -154,7 +158,7 @@ class JointOfColumns:
 
         draws = uniform.shape[1]
         completed = np.repeat(x[:, None], draws, axis=1)
-        scores = np.repeat(self.scores(x, y)[:, None], draws, axis=1)
+        scores = np.repeat(self.scores(x, y, unseen)[:, None], draws, axis=1)
         mean, covariance = np.asarray(self.mean), np.asarray(self.covariance)
         observed = ~np.isnan(scores[0, 0]) if len(mean) else np.zeros(0, bool)
         lacking = {int(column): uniform[:, :, place] for place, column in enumerate(columns)}
@@ -222,8 +226,9 @@ class JointOfColumns:
                 start += size
         return places
 
-    def scores(self, x: np.ndarray, y: np.ndarray | None) -> np.ndarray:
+    def scores(self, x: np.ndarray, y: np.ndarray | None, unseen: np.ndarray | Sequence[int] = ()) -> np.ndarray:
         """Returns the scores of rows, NaN if a value, or every target, is missing, `[rows, scores]`."""
+        # A new word is not a missing one.
         quantiles = dict(zip(self.numbers, self.quantiles, strict=False))
         parts = [_score(x[:, c], np.asarray(quantiles[c]), self.rows) for c in self.numbers if c in self.related]
         for column, levels in self.words:
@@ -231,6 +236,7 @@ class JointOfColumns:
                 codes = x[:, column]
                 present = np.where(np.isnan(codes), np.nan, 1.0)
                 parts += [(codes == level) * present for level in range(2, levels + 1)]
+        parts += [np.isnan(x[:, column]) * float(column not in unseen) for column in self.lacking]
         if not self.quantiles and not self.classes:
             return np.zeros((len(x), 0))
         if y is None:
@@ -244,7 +250,7 @@ class JointOfColumns:
 
 # The fields of a joint distribution, with the type of their numbers.
 _KINDS = {
-    **dict.fromkeys(("numbers", "words"), int),
+    **dict.fromkeys(("numbers", "words", "lacking"), int),
     **dict.fromkeys(("quantiles", "frequencies"), float),
     **dict.fromkeys(("related", "classes"), int),
     **dict.fromkeys(("rows", "mean", "covariance"), float),
@@ -284,7 +290,7 @@ def learn_joint(
     shares = [np.array([counts[x[:, c] == code].sum() for code in range(1, count + 1)]) for c, count in words]
     frequencies = tuple(tuple((share / share.sum()).tolist()) for share in shares)
     varying = [c for c, knots in zip(numbers, quantiles, strict=False) if knots[0] < knots[-1]]
-    varying += [c for c, count in words if 2 <= count <= _MOST_LEVELS]
+    varying += [c for c, count in words if 2 <= count <= MOST_LEVELS]
     rows = float(f"{counts.sum():.8g}")
     joint = JointOfColumns(numbers, words, tuple(quantiles), frequencies, tuple(varying), classes, rows)
     scores = joint.scores(x, y)
@@ -294,8 +300,24 @@ def learn_joint(
         scores = joint.scores(x, y)
     few = max(1, _MOST_WORK // scores.shape[1] ** 2) if np.isnan(scores).any() else len(scores)
     mean, covariance = _mode(scores[:few], counts[:few])
+    frequencies = tuple(
+        _of_all_rows(share, mean[joint._places[column]]) if column in joint._places else share
+        for (column, _), share in zip(words, frequencies, strict=True)
+    )
+    lacking = np.flatnonzero(np.isnan(x).any(axis=0))
+    at = scores.shape[1] - max(classes - 1, 1)  # before the target
+    mean, covariance = _with_absence(scores[:few], np.isnan(x[:few, lacking]), counts[:few], mean, covariance, at)
+    joint = replace(joint, frequencies=frequencies, lacking=tuple(lacking.tolist()))
     digits = lambda values: tuple(float(f"{value:.8g}") for value in values)
     return replace(joint, mean=digits(mean), covariance=tuple(map(digits, covariance)))
+
+
+def _of_all_rows(share: Sequence[float], mean: np.ndarray) -> tuple[float, ...]:
+    """Returns the frequencies of levels in complete and incomplete rows, by the means of their indicators."""
+    # Those of the rows that have a level are other ones where that it is missing tells of it.
+    least = _LEAST_SHARE * np.asarray(share)
+    shares = np.maximum(np.append(1.0 - mean.sum(), mean), least)
+    return tuple((shares / shares.sum()).tolist())
 
 
 def uniforms(x: np.ndarray, columns: np.ndarray | Sequence[int], draws: int) -> np.ndarray:
@@ -378,6 +400,29 @@ def _mode(scores: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarra
         if np.abs(covariance - before).max() < _SETTLED:
             break
     return mean, covariance
+
+
+def _with_absence(
+    scores: np.ndarray, absent: np.ndarray, weight: np.ndarray, mean: np.ndarray, covariance: np.ndarray, at: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns mean and covariance with those of absent values inserted, which depend on values through their rows."""
+    # A value is taken to be missing for reasons that the rest of its row and the target tell, so that its expectation
+    # given these stands for it. A few missing values say little of others: the variance is that of ten more rows.
+    rows, filled = weight.sum(), scores.copy()
+    for indices, missing in _patterns(scores):
+        seen = np.setdiff1d(np.arange(scores.shape[1]), missing)
+        weights, _ = _regression(covariance, missing, seen)
+        filled[np.ix_(indices, missing)] = mean[missing] + (scores[np.ix_(indices, seen)] - mean[seen]) @ weights
+    share = weight @ absent / rows
+    centred = absent - share
+    across = (centred.T * weight) @ (filled - mean) / rows
+    own = (centred.T * weight) @ centred / rows + np.eye(len(share)) * _DOUBT / rows
+    places = np.r_[: len(mean)] + len(share) * (np.r_[: len(mean)] >= at), at + np.r_[: len(share)]
+    both = np.empty(len(mean) + len(share)), np.empty((len(mean) + len(share),) * 2)
+    both[0][places[0]], both[0][places[1]] = mean, share
+    both[1][np.ix_(places[0], places[0])], both[1][np.ix_(places[1], places[1])] = covariance, own
+    both[1][np.ix_(places[1], places[0])], both[1][np.ix_(places[0], places[1])] = across, across.T
+    return both
 
 
 def _prior_rows(rows: float, size: int) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 from lamu.data import columns as dates
 from lamu.data.columns import Words, kind, names_rows, numbers, refuse_word, words
 from lamu.data.encoding import Encoding
-from lamu.data.imputation import DRAWS, Completions, JointOfColumns, learn_joint, uniforms
+from lamu.data.imputation import DRAWS, MOST_LEVELS, Completions, JointOfColumns, learn_joint, uniforms
 from lamu.data.precision import origin_and_unit
 from lamu.data.sources import Source
 from lamu.data.wording import DataError, at, counted, listed, plural, quoted
@@ -208,7 +208,7 @@ def learn(
     for column, column_levels in enumerate(features.levels):
         present = columns[column][~lacking[column]] if ever[column] else columns[column]
         seen = [column_levels[index] for index in np.unique(present).astype(int)] if column_levels else []
-        if column_levels and ever[column] and LACKING not in seen:
+        if ever[column] and LACKING not in seen and not (impute and len(seen) <= MOST_LEVELS) and column_levels:
             seen.append(LACKING)
         levels.append(tuple(seen))
         counts = None if row_weights is None else row_weights[~lacking[column]]
@@ -219,13 +219,12 @@ def learn(
         if not column_levels:
             ranges.append((features.columns[column], float(present.min()), float(present.max())))
     indicators = [
-        name
-        for name, lacks, column_levels in zip(features.columns, ever, features.levels, strict=True)
-        if lacks and not column_levels
+        name for name, lacks, seen in zip(features.columns, ever, levels, strict=True) if lacks and LACKING not in seen
     ]
     joint = None
     if impute:
         coded, _ = _coded(replace(features, values=features.values[rows]), tuple(levels))
+        coded[np.stack(lacking, axis=1) & (coded == 0)] = np.nan  # missing words, to be drawn
         joint = learn_joint(coded, tuple(map(len, levels)), np.asarray(y)[rows], classes, row_weights)
     return {
         "columns": features.columns,
@@ -263,7 +262,7 @@ def transform(
     lacking = np.isnan(features.values)
     filled = []
     if joint is not None:
-        incomplete, x = x, joint.central(x)
+        incomplete, x = np.where(lacking & (x == 0), np.nan, x), joint.central(x)
         if learned is not None:
             x[learned] = joint.given_targets(incomplete[learned], np.asarray(y)[learned])
     for column, (name, column_levels) in enumerate(zip(encoding.columns, encoding.levels, strict=True)):
@@ -277,7 +276,7 @@ def transform(
         elif not column_levels:
             x[lacking[:, column], column] = encoding.fills[column]
             filled.append((name, f"{count} by the median {encoding.fills[column]:g}"))
-    marked = "; columns of their own mark where numbers were missing" if encoding.indicators else ""
+    marked = "; columns of their own mark where values were missing" if encoding.indicators else ""
     notes = [f"filled the missing values of {counted(filled)}{marked}"] if filled else []
     return _finished(x, lacking, encoding), [*notes, *unknown, *outside_training(features, encoding)]
 
@@ -438,7 +437,7 @@ def _unknown(name: str, features: Features, column: int, levels: Sequence[str]) 
         ]
     return [
         f"the column {name!r} has values that training did not have: {counted(new, most=5)}; each is predicted as a "
-        f"new draw from the {len(levels)} known values, with a wider interval"
+        f"new draw from the {len(set(levels) - {LACKING})} known values, with a wider interval"
     ]
 
 
