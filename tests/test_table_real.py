@@ -89,10 +89,10 @@ def test_what_a_stranger_is_told():
     numbers = ("bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_mass_g")
     drawn = ", ".join(f"{name!r} (2 by draws given the rest of their rows)" for name in numbers)
     assert penguins.notes == (
-        f"filled the missing values of {drawn}, 'sex' (11 as a level of their own); columns of their own mark where "
-        "numbers were missing",
+        f"filled the missing values of {drawn}, 'sex' (11 by draws given the rest of their rows); columns of their own "
+        "mark where values were missing",
     )
-    assert penguins.encoding.names[-4:] == tuple(f"{name} is missing" for name in numbers)
+    assert penguins.encoding.names[-5:] == tuple(f"{name} is missing" for name in (*numbers, "sex"))
     radon = table.read(FOLDER / "radon.csv", "log_radon")
     assert (radon.encoding.cardinalities, radon.notes) == ((0, 0, 0, 85), ())
     train, _ = split(radon.y)

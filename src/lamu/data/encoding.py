@@ -30,8 +30,8 @@ class Encoding:
 
     A word is the position of its level, counted from 1, and 0 if the training rows have no such level. With
     imputation, a missing value is drawn from `joint` given the rest of its row; and x has one further column (1 if
-    the number was missing, else 0) for each column of numbers with missing values in training. Missing words in
-    training are a level of their own. A word that is not in the training rows is drawn from the known ones.
+    the value was missing, else 0) for each column with missing values in training, except that of more than 20 words
+    missing ones are a level of their own. A word that is not in the training rows is drawn from the known ones.
 
     Attributes:
         target: the name of the target column.

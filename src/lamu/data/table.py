@@ -265,9 +265,9 @@ def read(
             and `y`, a name of `lamu.data.names()`, or a frame of pandas or polars.
         target: the target's column; may be left out for an .npz file (`y`) and a bundled set (`target`).
         task: "regression", "binary" or "classes", to override the decision.
-        impute: whether to fill missing features: by draws given the rest of their row. Numbers that training rows
-            lack get a further column that marks them, and missing words are a level of their own. A missing
-            target is never filled.
+        impute: whether to fill missing features: by draws given the rest of their row. Values that training rows
+            lack get a further column that marks them; of more than 20 words, missing ones are a level of their own. A
+            missing target is never filled.
         beside: the auxiliary columns of the target, by name: "trials" of a count of successes, "censored",
             1 if the target is above the value, "exposure" of a count, "weight", the weight of each row, of which
             rows of 0 are left out, "groups", numbers or words, of which splits keep all rows together, or "time",
