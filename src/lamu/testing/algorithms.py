@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamu.convergence import Unconverged
+from lamu.convergence import Overfit, Unconverged, Underfit
 from lamu.data import Arrays
 from lamu.data.batch import Batch
 from lamu.density import LogDensity, nothing
@@ -84,6 +85,20 @@ def _set_up(algorithm: Any, dtype: DTypeLike | None = None) -> tuple[Any, Object
     return algorithm.init(jax.random.key(0), objective, batch), objective, batch
 
 
+@contextmanager
+def _in_silence() -> Iterator[None]:
+    """Silences warnings about small fits, whose effects the laws measure."""
+    with warnings.catch_warnings():
+        for warning in (Unconverged, UnreliableChains, Underfit, Overfit):
+            warnings.simplefilter("ignore", warning)
+        yield
+
+
+def _fit(*args: Any, **options: Any) -> Any:
+    with _in_silence():
+        return fit(*args, progress=False, **options)
+
+
 def _has_a_length(algorithm: Any) -> bool:
     """Whether the algorithm determines its number of steps, as samplers do."""
     return algorithm.traits.length is not None or algorithm.traits.batching == "once"
@@ -116,6 +131,37 @@ def a_step_is_a_pure_function(algorithm: Any) -> None:
     _same(algorithm.step(jax.random.key(1), state, batch, objective)[0], first, "a compiled step")
 
 
+_DRAWING = ("random_bits", "random_unwrap", "threefry2x32", "rng_bit_generator")  # operations that draw numbers
+
+
+def another_key_is_another_step(algorithm: Any) -> None:
+    """Steps that draw random numbers differ with the key that they are given, and use no key twice."""
+    state, objective, batch = _set_up(algorithm)
+    with jax.debug_key_reuse(True):
+        try:
+            program = str(jax.make_jaxpr(algorithm.step)(jax.random.key(1), state, batch, objective))
+            step = jax.jit(lambda key, state: algorithm.step(key, state, batch, objective))
+            step(jax.random.key(1), state)
+        except jax.errors.KeyReuseError as error:
+            raise AssertionError(f"a step uses one key twice; give each a key of jax.random.split: {error}") from None
+    keeps_a_key = any(jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key) for leaf in jax.tree.leaves(state))
+    if keeps_a_key or not any(operation in program for operation in _DRAWING):
+        return
+
+    def course(seed: int) -> list[Any]:
+        after, numbers = state, []
+        for key in jax.random.split(jax.random.key(seed), _FEW):
+            after, info = step(key, after)
+            numbers += [np.asarray(leaf, float) for leaf in jax.tree.leaves((after, info))]
+        return numbers
+
+    if all(np.array_equal(one, other, equal_nan=True) for one, other in zip(course(1), course(2), strict=True)):
+        raise AssertionError(
+            f"{_FEW} steps draw random numbers and are the same with other keys; draw from the key that the step is "
+            "given, since a constant one repeats its numbers at every step"
+        )
+
+
 def padding_is_not_seen(algorithm: Any) -> None:
     """Rows with a zero mask have no effect, for any values."""
     state, objective, batch = _set_up(algorithm)
@@ -129,7 +175,7 @@ def the_loss_goes_down(algorithm: Any) -> None:
     """Over 200 epochs the mean loss of the last quarter is below that of the first steps."""
     if _has_a_length(algorithm):
         return
-    history = fit(_model(), _rows(), algorithm, epochs=200, batch_size=_N, seed=0, progress=False).history
+    history = _fit(_model(), _rows(), algorithm, epochs=200, batch_size=_N, seed=0).history
     loss = np.asarray(history["loss"], float)
     assert loss[-50:].mean() < loss[:3].mean(), (
         f"the loss is {loss[:3].mean():.3g} at first and {loss[-50:].mean():.3g} last"
@@ -215,12 +261,9 @@ def _orthogonal_fits(algorithm: Any) -> Iterator[tuple[_Scales, Arrays, Any]]:
             length: Options = {} if _has_a_length(algorithm) else {"steps": _STEPS}
             size = _BATCH if algorithm.traits.batching == "mini" else case.rows
             scales: Options = {"temperature": case.temperature, "likelihood_power": case.power}
-            with warnings.catch_warnings():
-                for warning in (Unconverged, UnreliableChains):  # the law measures it
-                    warnings.simplefilter("ignore", warning)
-                posterior = fit(
-                    _orthogonal_model(), rows, algorithm, batch_size=size, seed=1, progress=False, **length, **scales
-                ).posterior
+            posterior = _fit(
+                _orthogonal_model(), rows, algorithm, batch_size=size, seed=1, **length, **scales
+            ).posterior
             _LATEST["fits"][case] = rows, posterior
         yield case, *_LATEST["fits"][case]
 
@@ -262,10 +305,7 @@ def a_fit_repeats_predicts_and_is_saved(algorithm: Any) -> None:
     """The same seed gives the same finite predictions, also after saving and loading the posterior."""
     rows = _rows()
     epochs = None if _has_a_length(algorithm) else 3
-    with warnings.catch_warnings():
-        for warning in (Unconverged, UnreliableChains):  # only three epochs, and possibly few draws
-            warnings.simplefilter("ignore", warning)
-        fits = [fit(_model(), rows, algorithm, epochs=epochs, batch_size=8, seed=3, progress=False) for _ in range(2)]
+    fits = [_fit(_model(), rows, algorithm, epochs=epochs, batch_size=8, seed=3) for _ in range(2)]
     first, other = (each.posterior for each in fits)
     pred = first.predict(rows.x)
     assert np.isfinite(pred.mean).all(), "a prediction is not finite"
@@ -279,6 +319,7 @@ def a_fit_repeats_predicts_and_is_saved(algorithm: Any) -> None:
 ALGORITHM_LAWS = (
     a_step_keeps_the_state,
     a_step_is_a_pure_function,
+    another_key_is_another_step,
     padding_is_not_seen,
     the_loss_goes_down,
     likelihood_and_prior_are_weighed,
@@ -342,9 +383,7 @@ def check_calibration(algorithm: Any, runs: int = 100, seed: int = 0, **options:
     numbers = np.random.default_rng(1)
     x = numbers.normal(size=(_ROWS, 2)) + numbers.normal(size=(_ROWS, 1)) / 2
     model = Model(Linear(), Gaussian(2.0), Normal(0.7))  # rows and prior have about equal weight
-    with warnings.catch_warnings():
-        for warning in (Unconverged, UnreliableChains):  # the ranks measure the effect
-            warnings.simplefilter("ignore", warning)
+    with _in_silence():
         ranks = simulation_based_calibration(model, algorithm, x, runs=runs, seed=seed, **options)
     assert ranks.p_value > _LEAST, f"ranks of parameters among draws of their posterior are not uniform:\n{ranks}"
 
@@ -397,9 +436,17 @@ def the_target_stays(case: _Case) -> None:
     for scales in ((1.0, 1.0), (1.5, 0.4)):
         start, chains, _ = case.moved(scales)
         end = chains.position["network"]
-        moments = lambda u: jnp.stack([u[:, 0], u[:, 1], u[:, 0] ** 2, u[:, 0] * u[:, 1], u[:, 1] ** 2, u[:, 0] ** 3])
-        changes = np.asarray(moments(end) - moments(start)).T
-        within_errors(changes, 0.0, f"the change of a moment in {_MOVES} moves, with the scales {scales},")
+        moments = {
+            "u₁": lambda u: u[:, 0],
+            "u₂": lambda u: u[:, 1],
+            "u₁²": lambda u: u[:, 0] ** 2,
+            "u₁u₂": lambda u: u[:, 0] * u[:, 1],
+            "u₂²": lambda u: u[:, 1] ** 2,
+            "u₁³": lambda u: u[:, 0] ** 3,
+        }
+        for name, moment in moments.items():
+            change = moment(end) - moment(start)
+            within_errors(change, 0.0, f"the change of E {name} in {_MOVES} moves, with the scales {scales},")
 
 
 def chains_move(case: _Case) -> None:
