@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import multivariate_normal, norm, poisson
 
 from lamu import memory
-from lamu.families import Ensemble, Gamma, Gaussian, Point, Product
+from lamu.families import Draws, Ensemble, Gamma, Gaussian, Point, Product
 from lamu.families.matrix_normal import NoiseScale
 from lamu.geometry import Geometry, Retraction, Straight
 from lamu.likelihoods import Bernoulli, Categorical, Poisson, Scaled
@@ -20,7 +20,7 @@ from lamu.likelihoods import Gaussian as Noise
 from lamu.model import Model
 from lamu.networks import MLP, Linear, Network
 from lamu.operators import Dense, Diagonal, Kronecker, OutputBlocks
-from lamu.posterior import Posterior, load
+from lamu.posterior import Posterior, default_samples, load
 from lamu.predictives import (
     ClassProbabilities,
     ClosedForm,
@@ -207,6 +207,19 @@ def test_monte_carlo_error_is_the_spread_over_keys(pooled: bool) -> None:
         belief, rule = Ensemble(others), Pooling(Sampled())
     spread, error = spread_and_error(rule, belief, model, 60, y)
     assert error == pytest.approx(spread, rel=0.2)
+
+
+def test_a_prediction_averages_the_kept_draws_of_a_sampler_unless_they_are_many_numbers() -> None:
+    model = Model(Linear(bias=False), Noise(scale=0.5))
+    weights = jax.random.normal(KEY, (2, 45, 3, 1)) + 2.0
+    network = jax.tree.map(lambda leaf: weights, belief_of(model, 1).factors["network"].mean)
+    kept = Draws({"network": network, "likelihood": {}})
+    x = np.asarray(jax.random.normal(jax.random.key(1), (4, 3)))
+    found = Posterior(model, kept, {}, Sampled(), KEY).predict(x).mean
+    np.testing.assert_allclose(found, x @ np.mean(weights, axis=(0, 1))[:, 0], rtol=1e-5)
+    assert default_samples(replace(kept, samples={"w": np.broadcast_to(0.0, (2, 2000, 3))})) == 1024
+    assert default_samples(replace(kept, samples={"w": np.broadcast_to(0.0, (2, 2000, 2**16))})) == 256
+    assert default_samples(belief_of(model, 1)) == 32
 
 
 def test_monte_carlo_error_is_zero_without_draws_and_unknown_of_one() -> None:

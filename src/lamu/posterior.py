@@ -37,7 +37,7 @@ from lamu.record import declared, decode, encode, measured, record, with_code_of
 from lamu.target import Target
 from lamu.typing import Belief, DTypeLike, Inputs, Number, Params, RandomKey, State
 
-__all__ = ["Posterior", "load", "require_whole"]
+__all__ = ["Posterior", "default_samples", "load", "require_whole"]
 
 
 _ELSEWHERE = {
@@ -52,6 +52,17 @@ _ELSEWHERE = {
 # Of inputs whose units are asked: as many rows as cost a microsecond or two, and the distance in standard deviations
 # beyond which they are others. A training row is never further than the square root of the number of rows.
 _ROWS_COMPARED, _OTHER_UNITS = 64, 100.0
+_SAMPLES = 32
+_KEPT, _NUMBERS = 1024, 2**24  # draws of a sampler, and their numbers, that a prediction takes unasked
+
+
+def default_samples(belief: Belief) -> int:
+    """Returns how many draws a prediction has if none is given: 32, and of kept ones all that are quickly computed."""
+    if not isinstance(belief, Draws):
+        return _SAMPLES
+    size = sum(math.prod(np.shape(leaf)[2:]) for leaf in jax.tree.leaves(belief.samples))
+    return max(_SAMPLES, min(belief.count, _KEPT, _NUMBERS // max(size, 1)))
+
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -136,7 +147,9 @@ class Posterior:
         return cls(objective.model, belief, network_state, rule, key, evidence, temperature=temperature)
 
     @_in_current_precision
-    def predict(self, x: Inputs, samples: int = 32, key: RandomKey | None = None, offset: Any = None) -> Predictive:
+    def predict(
+        self, x: Inputs, samples: int | None = None, key: RandomKey | None = None, offset: Any = None
+    ) -> Predictive:
         """Returns the predictive distribution at new inputs.
 
         Where the outputs of all draws at all rows would take more than `lamu.memory.budget()`, the predictive keeps the
@@ -151,7 +164,8 @@ class Posterior:
                 keep their values, and observed ones are predicted. Columns of a frame (of pandas or polars) are matched
                 by the names of the fitted frame; further columns are ignored. For rows with trials (`Binomial()`),
                 `{"x": x, "trials": n}` predicts successes in n trials, x alone those in one.
-            samples: the number of draws, where the predictive rule needs draws.
+            samples: the number of draws, where the predictive rule needs draws; where None 32, and of the kept draws of
+                a sampler all, up to 1,024 and to 16 million numbers together.
             key: a random key for the draws; by default the posterior's own, so that a prediction can be repeated.
             offset: a known part of the linear predictor, added to f and in its units, `[N]` or `[N, outputs]`, as in
                 the fitted data. `{"x": x, "offset": offset}` is the same. One number a row is not added to outputs that
@@ -163,7 +177,7 @@ class Posterior:
                 than `lamu.memory.limit()` together.
         """
         with all_digits():
-            samples, trials = whole_number("samples", samples, problem="cannot be averaged"), None
+            samples, trials = self._samples(samples), None
             if isinstance(x, Mapping) and self.model.has_outputs:
                 from lamu.predictives.wrapper import with_trials  # imported here, as most predictions have none
 
@@ -250,6 +264,12 @@ class Posterior:
     def _again(self) -> RandomKey:
         # A clone, because JAX's check for reused keys would refuse this intended reuse.
         return jax.random.clone(self.key)
+
+    def _samples(self, samples: int | None) -> int:
+        """Returns the number of draws of a prediction: the given one, or the default for this belief."""
+        if samples is None:
+            return default_samples(self.belief)
+        return whole_number("samples", samples, problem="cannot be averaged")
 
     def _prepared(self, samples: int) -> Opened | None:
         """Returns the rule's preparation with the posterior's own key; small preparations are cached."""
@@ -408,7 +428,7 @@ class Posterior:
         self,
         path: str | os.PathLike[str],
         x: Inputs | None = None,
-        samples: int = 32,
+        samples: int | None = None,
         platforms: Sequence[str] = ("cpu", "cuda", "tpu"),
     ) -> Path:
         """Exports the predictions as programs that JAX runs without Lamu, for any number of rows.
@@ -422,7 +442,7 @@ class Posterior:
             path: the folder to create.
             x: inputs whose rows have the shape and the dtype of those to predict; needed where the network does not
                 determine them (standardised inputs and dense layers do).
-            samples: the number of draws, where the predictive rule needs draws.
+            samples: the number of draws, where the predictive rule needs draws; that of `predict` where None.
             platforms: the platforms that the programs run on.
 
         Returns:
@@ -450,7 +470,7 @@ class Posterior:
                 f"a {type(self.model).__name__} cannot be exported, since what it predicts is not a function of "
                 "inputs x alone; save(path) keeps it for Lamu"
             )
-        samples = whole_number("samples", samples, problem="cannot be averaged")
+        samples = self._samples(samples)
         example = None if x is None else self.model.inputs(x)
         shape = self.row_shape if example is None else example.shape[1:]
         if shape is None:

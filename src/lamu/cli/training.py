@@ -37,7 +37,7 @@ from lamu.data.table import Table
 from lamu.families import Gaussian
 from lamu.families.products import factor_of
 from lamu.plots.style import literal, shortened
-from lamu.posterior import Posterior
+from lamu.posterior import Posterior, default_samples
 from lamu.predictives import Predictive
 from lamu.protocol import Recipe
 from lamu.rate import Annealed, PolynomialAverage
@@ -364,7 +364,8 @@ def _as_json(value: object) -> Any:
 
 
 def _default_samples(posterior: Posterior) -> int:
-    return inspect.signature(posterior.predict).parameters["samples"].default
+    given = inspect.signature(posterior.predict).parameters["samples"].default
+    return default_samples(posterior.belief) if given is None else given
 
 
 class CompileTime:
