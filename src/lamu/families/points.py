@@ -81,7 +81,10 @@ class Draws:
     @property
     def mean(self) -> Params:
         """Not defined: the average of draws from several modes may have no probability."""
-        raise AttributeError("draws may have several modes and no single estimate; use predict or .samples")
+        raise AttributeError(
+            "draws may have several modes and no single estimate; use predict, or average over chains and draws, "
+            "jax.tree.map(lambda leaf: leaf.mean((0, 1)), posterior.samples)"
+        )
 
     @property
     def count(self) -> int:

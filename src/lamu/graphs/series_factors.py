@@ -51,7 +51,7 @@ def GaussianChain(
         precision: Q: positive numbers, one or `[d]`, or a variable with a `Gamma` belief; a matrix `[d, d]`, or a
             variable with a `Wishart` belief.
         first_mean: m₁, a number or `[d]`, known or from an input.
-        first_precision: P₁, a number: small for a diffuse start.
+        first_precision: P₁, a number: small for a diffuse start, as by default.
         scan: "sequential", T steps one after the other, or "associative", log₂ T rounds of several times the work, for
             accelerators (Särkkä & García-Fernández, 2021).
 

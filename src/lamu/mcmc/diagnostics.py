@@ -195,6 +195,12 @@ def _require_identified(posterior: Posterior) -> None:
     model = posterior.model
     if model.identified:
         return
+    if not model.has_outputs:
+        raise ValueError(
+            "the members of a plate or the columns of factors can be exchanged, so chains that agree may hold them in "
+            "other orders, and R-hat of each says nothing; compare the chains' posterior.samples by what has no "
+            "order, such as sorted members or densities of rows"
+        )
     raise ValueError(
         f"the hidden units of a {model.name} can be exchanged, so chains that agree may hold their "
         "weights in other orders, and R-hat of weights says nothing; give inputs: diagnose(posterior, x)"
