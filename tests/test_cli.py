@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -301,3 +302,11 @@ def test_a_fit_says_what_it_read_before_algorithms_are_imported(tmp_path):
     )
     ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.stdout == "read iris: 150 rows of 4 features\n\n"
+
+
+def test_the_package_runs_as_a_module(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(sys, "argv", ["lamu", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("lamu", run_name="__main__")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("lamu ")

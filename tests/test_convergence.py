@@ -196,6 +196,8 @@ def test_draws_are_judged_by_their_chains():
 def test_nothing_is_within_its_limit_where_it_is_no_number():
     assert not Convergence(residual=math.nan).converged
     assert not Convergence(precision_error=math.nan).converged
+    assert repr(Convergence(residual=0.01, dimension=4)) == "Convergence(converged=True, residual=0.01, offset=0.005)"
+    assert repr(Convergence(r_hat=1.5)).startswith("Convergence(converged=False, r_hat=1.5, the chains did not mix")
     assert Convergence().converged
     assert Convergence(residual=0.5, dimension=4).offset == 0.25
 
@@ -385,6 +387,7 @@ def test_the_temperature_is_chosen_by_rows_set_aside():
     model = lamu.Model(lamu.networks.MLP((32,)), lamu.likelihoods.Categorical(10), lamu.priors.Normal(1.0))
     found = lamu.fit_temperature(model, (x, y), lamu.algorithms.ivon(), temperatures=(1.0, 0.1), steps=600)
     assert isinstance(found, lamu.TemperatureFit)
+    assert found.temperature == found.posterior.temperature
     assert found.posterior.temperature == 0.1  # a mean field of this width prunes most of what few rows say
     assert found.temperatures[0.1] < found.temperatures[1.0]
     # Well specified, and linear: Bayes' rule itself.

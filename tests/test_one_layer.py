@@ -101,6 +101,7 @@ def test_mistakes_are_told_in_one_sentence() -> None:
     frame = pd.DataFrame({"a": X[:, 0], "sex": ["m", "f"] * 60})
     for arguments, words in (
         ((X, F, "poison"), "there is no likelihood 'poison'; did you mean 'poisson'"),
+        ((X, F, "lognormal"), "there is no likelihood 'lognormal'; did you mean 'gamma'"),
         ((X, F, "Bernoulli"), "there is no likelihood 'Bernoulli'; did you mean 'logit'"),
         ((X[:, 0], F), r"x has the shape \(120,\); give \[rows, columns\]"),
         ((frame, F), r"the column 'sex' holds \['m'\], which is not a number; code it"),

@@ -52,6 +52,10 @@ def test_a_fit_is_one_line() -> None:
     fit = lamu.fit(MODEL, (X, Y), adam(0.1), epochs=3)
     assert repr(fit).startswith("Fit(Point about Linear, 3 steps, loss ")
     assert len(repr(fit)) < 200
+    shown = repr(fit.posterior)
+    assert shown.startswith(f"Posterior(Point about Linear, {len(X)} rows, temperature 1")
+    assert "\n" not in shown
+    assert len(shown) < 200
     cold = lamu.fit(MODEL, (X, Y), lamu.algorithms.ivon(), epochs=3, temperature=0.5)
     assert "temperature 0.5" in repr(cold)
 

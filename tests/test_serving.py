@@ -237,6 +237,23 @@ def test_a_body_and_a_head_of_the_usual_size_are_taken(arrays):
     assert (answer.status, len(answer.document["predictions"]), long.status) == (200, 700, 200)
 
 
+def test_the_command_says_where_it_serves_when_it_listens(tmp_path, monkeypatch):
+    told, startup = [], uvicorn.Server.startup
+
+    async def begun(server: uvicorn.Server, sockets: Any = None) -> None:
+        assert not told
+        await startup(server, sockets)
+
+    async def ended(server: uvicorn.Server) -> None:
+        assert re.fullmatch(r"serving .*saved on http://127\.0\.0\.1:\d+; Ctrl-C ends it", *told)
+
+    monkeypatch.setattr(uvicorn.Server, "startup", begun)
+    monkeypatch.setattr(uvicorn.Server, "main_loop", ended)
+    monkeypatch.setattr("lamu.cli.serving.print", lambda line, flush: told.append(line), raising=False)
+    serve(_saved(tmp_path), "127.0.0.1", 0, {"rows": 1})
+    assert told
+
+
 def test_the_command_takes_the_protocol_with_the_bound(tmp_path, monkeypatch):
     taken = []
     monkeypatch.setattr(
@@ -253,7 +270,10 @@ def test_bad_rows_of_a_table_get_a_sentence(fitted):
     name = next(iter(good))
     with served(rows) as port:
         cases = [
-            ([good | {"what": 1}], "row 0 has the unknown column 'what'"),
+            (
+                [{k: v for k, v in good.items() if k != name} | {"what": 1}],
+                f"lacks the column '{name}', and has 'what'",
+            ),
             ([good, {k: v for k, v in good.items() if k != name}], f"row 1 lacks the column '{name}'"),
             ([good | {name: "a word"}], f"row 0 has the string 'a word' in the column '{name}', which takes number"),
             ([good | {name: None}], "null"),
@@ -263,6 +283,8 @@ def test_bad_rows_of_a_table_get_a_sentence(fitted):
         for answer, (_, phrase) in zip(ask(port, *({"rows": rows} for rows, _ in cases)), cases, strict=True):
             assert answer.status == 422 or phrase == "float", answer.document
             assert answer.status == 200 or phrase in answer.document["error"]
+        further, alone = ask(port, {"rows": [good | {"what": "\ud800"}]}, {"rows": [good]})
+        assert (further.status, further.document) == (200, alone.document)  # ignored, as `lamu predict` does
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from functools import partial
@@ -121,7 +122,10 @@ def test_a_new_category_widens_predictions_of_a_table_as_those_of_the_command_li
     dummies = pd.get_dummies(coded, columns=["kind"], dtype=float)
     unseen = dummies.iloc[:3].assign(kind_1=0.0, kind_2=0.0, kind_3=0.0, kind_4=0.0)
     given = {"folds": 2, "steps": 150, "progress": False}
-    by_code = lamu.fit_table(coded, y, lamu.likelihoods.Gaussian(), levels=(0, 4), **given).posterior
+    found = lamu.fit_table(coded, y, lamu.likelihoods.Gaussian(), levels=(0, 4), **given)
+    by_code, largest = found.posterior, max(found.weights, key=found.weights.get)
+    assert re.match(rf"StackedFit\([\d.]+ {re.escape(largest)}(; |, )", repr(found))
+    assert len(repr(found)) < 400
     by_dummy = lamu.fit_table(dummies, y, lamu.likelihoods.Gaussian(), **given).posterior
     with pytest.warns(UnfamiliarRows, match="'kind' has the code 9, .* predicted as a new draw from the 4 known"):
         of_code = by_code.predict(coded.iloc[:3].assign(kind=9))

@@ -63,7 +63,7 @@ def test_what_is_no_program_of_a_graph_is_refused(program: Any) -> None:
 @pytest.mark.parametrize(
     ("likelihood", "way"),
     [
-        ("gaussian", r"the likelihood is 'gaussian'; write lamu\.likelihoods\.Gaussian\("),
+        ("gaussian", r"the likelihood is 'gaussian'; write lamu\.likelihoods\.Gaussian\(\)"),
         ("poisson", r"the likelihood is 'poisson'; write lamu\.likelihoods\.Poisson\("),
         ("gausian", r"the likelihood is 'gausian'; give one of lamu\.likelihoods"),
         (Gaussian, r"the likelihood is <class .*Gaussian'>; give one of lamu\.likelihoods"),

@@ -125,6 +125,12 @@ class Convergence:
     settled: bool = static(default=False, added=True)
     remedy: str = static(default="")
 
+    def __repr__(self) -> str:
+        """One line: whether it is converged, the figures that apply, and what is beyond its limit."""
+        words = [f"converged={self.converged}"]
+        words += [f"{name}={value:.4g}" for name, value in self.describe().items() if name != "converged"]
+        return f"Convergence({', '.join([*words, *self.complaints])})"
+
     @property
     def offset(self) -> float | None:
         """The residual per coordinate (root mean square): the distance of the mean in posterior standard deviations."""

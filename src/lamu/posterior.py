@@ -123,6 +123,16 @@ class Posterior:
     temperature: Number = 1.0
     data_size: Number | None = field(default=None, metadata={"added": True})
 
+    def __repr__(self) -> str:
+        """One line: the belief, the model, the rows, the temperature, the evidence, and whether it is converged."""
+        words = [f"{type(self.belief).__name__} about {self.model.name}"]
+        words += [] if self.data_size is None else [f"{self.data_size:g} rows"]
+        numbers = {"temperature": self.temperature, "evidence": self.evidence}
+        words += [f"{name} {value:g}" for name, value in numbers.items() if value is not None]
+        if self.convergence is not None:
+            words.append("converged" if self.convergence.converged else "not converged")
+        return f"Posterior({', '.join(words)})"
+
     @classmethod
     def of(
         cls,

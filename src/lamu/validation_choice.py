@@ -258,6 +258,11 @@ class TemperatureFit:
     temperatures: dict[float, float]
     scales: dict[float, float] = field(default_factory=dict)
 
+    @property
+    def temperature(self) -> float:
+        """The chosen temperature, that of the posterior."""
+        return float(self.posterior.temperature)
+
 
 def fit_temperature(
     model: Model,

@@ -58,7 +58,15 @@ def serve(
     except OSError as error:
         raise ValueError(f"port {port} of {host!r} cannot be opened ({error.strerror}); give another --port") from error
     place = f"[{host}]" if ":" in host else host
-    print(f"serving {run} on http://{place}:{sock.getsockname()[1]}; Ctrl-C ends it", flush=True)
+
+    class Server(uvicorn.Server):
+        """A server that prints its address when it listens, after the programs are compiled."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                print(f"serving {run} on http://{place}:{sock.getsockname()[1]}; Ctrl-C ends it", flush=True)
+
     # `limit_concurrency` bounds connections: the limits bound bodies, whatever the number of clients.
     config = uvicorn.Config(
         application(rows, bounds, version("lamu")),
@@ -68,7 +76,7 @@ def serve(
         timeout_keep_alive=5,
         timeout_graceful_shutdown=5,
     )
-    uvicorn.Server(config).run(sockets=[sock])
+    Server(config).run(sockets=[sock])
 
 
 def export_run(

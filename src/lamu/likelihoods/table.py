@@ -56,5 +56,6 @@ OTHER_NAMES = {
     "ordinal": ("cumulative", "ordered_logit", "ordered_logistic", "proportional_odds"),
     "heteroscedastic": ("heteroskedastic",),
     "tobit": ("censored",),
+    "gamma": ("lognormal", "log_normal"),
     "weibull": ("survival", "exponential"),
 }

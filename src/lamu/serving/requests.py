@@ -21,7 +21,7 @@ from lamu.data import Encoding
 from lamu.data.arrays import Arrays
 from lamu.data.imputation import Completions
 from lamu.data.table import match, with_beside
-from lamu.data.wording import DataError, listed, nearest, plural, quoted
+from lamu.data.wording import DataError, listed, plural, quoted
 from lamu.posterior import Posterior
 from lamu.predictives import InputMixture, Predictive
 from lamu.typing import Document
@@ -320,7 +320,7 @@ class TableRows:
     def schema(self) -> Document:
         """The JSON schema of one row."""
         columns = self.columns
-        return {"type": "object", "properties": columns, "required": list(columns), "additionalProperties": False}
+        return {"type": "object", "properties": columns, "required": list(columns)}
 
     def example(self, count: int) -> list[object]:
         """Returns example rows without missing values."""
@@ -402,13 +402,13 @@ def _require_columns(row: Any, columns: Mapping[str, Document], number: int) -> 
     """Raises a `Refused` unless a row has the columns of the training rows with values of their types."""
     if not isinstance(row, dict):
         raise Refused(422, f"row {number} is {_shown(row)}; give an object of columns by name")
-    foreign = [name for name in row if name not in columns]
-    if foreign:
-        raise Refused(422, f"row {number} has the unknown column {quoted(foreign[0])}; {nearest(foreign[0], columns)}")
     lacking = [name for name in columns if name not in row]
     if lacking:
-        raise Refused(422, f"row {number} lacks the {plural('column', lacking)} {listed(lacking)}")
-    for name, value in row.items():
+        foreign = [name for name in row if name not in columns]  # which are ignored, as in `lamu predict`
+        instead = f", and has {listed(foreign)}" if foreign else ""
+        raise Refused(422, f"row {number} lacks the {plural('column', lacking)} {listed(lacking)}{instead}")
+    for name in columns:
+        value = row[name]
         kinds = columns[name]["type"]
         if _kind(value) not in kinds:
             takes = " or ".join(kinds)

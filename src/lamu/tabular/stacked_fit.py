@@ -106,6 +106,13 @@ class StackedFit:
     folds: int
     steps: int
 
+    def __repr__(self) -> str:
+        """One line: the candidates by weight, and the mixture's nll."""
+        largest = sorted(self.weights.items(), key=lambda item: -item[1])
+        mixed = "; ".join(f"{weight:.2f} {name}" for name, weight in largest if weight >= 0.005)
+        scored = f"stacked_nll {self.stacked_nll:.4g} nats a row"
+        return f"StackedFit({mixed}; {scored}, {self.folds} folds, {self.steps:,} steps)"
+
 
 def fit_table(
     x: Inputs,
@@ -199,8 +206,9 @@ def fit_table(
         True
     """
     if not isinstance(likelihood, Likelihood):
-        call = f"{LIKELIHOODS[likelihood][1](3)!r}" if isinstance(likelihood, str) and likelihood in LIKELIHOODS else ""
-        way = f"write lamu.likelihoods.{call}" if call else "give one of lamu.likelihoods, for instance Gaussian()"
+        named = isinstance(likelihood, str) and likelihood in LIKELIHOODS
+        call = repr(LIKELIHOODS[likelihood][1](3)) if named and likelihood != "gaussian" else "Gaussian()"
+        way = f"write lamu.likelihoods.{call}" if named else f"give one of lamu.likelihoods, for instance {call}"
         raise TypeError(f"the likelihood is {likelihood!r}; {way}")
     names = column_names(x)
     rows = Arrays.of({"x": x, "y": y, "weight": weight, "offset": offset, "groups": groups, "time": time})
