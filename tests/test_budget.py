@@ -20,17 +20,17 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (106_166, 74_000),
-    "files": (348, 330),
-    "lines of code": (53_109, 36_000),
-    "lines of code, core": (35_224, 25_000),
+    "lines": (106_212, 74_000),
+    "files": (349, 330),
+    "lines of code": (53_137, 36_000),
+    "lines of code, core": (35_242, 25_000),
     "lines of code, graphs": (8_481, 6_000),
-    "lines of code, tables": (9_404, 5_000),
+    "lines of code, tables": (9_414, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.468, 0.5),
     "import lines a line of code": (0.165, 0.15),
     "`Any` a thousand lines of code": (40.1, 40),
-    "`isinstance` a thousand lines of code": (24.4, 14),
+    "`isinstance` a thousand lines of code": (24.3, 14),
     "abstract bases": (44, 30),
     "names of classes in two files": (22, 0),
 }
