@@ -280,6 +280,8 @@ def test_few_rows_have_no_calibration_error() -> None:
     assert score_explanations(rows)["ece"] == "calibration error; 19 rows are too few to judge it"
     rows = {name: np.concatenate([each, each]) for name, each in rows.items()}
     assert estimates(rows)["ece"].value == pytest.approx(0.1)
+    told = score_explanations({"coverage": np.ones(9)}, discrete=True)["coverage"]
+    assert told == "of 90 % intervals; at least 0.9, as their ends are whole numbers"
     assert score_explanations(rows)["ece"].startswith(
         "calibration error; lower is better; right probabilities would have 0.0"
     )

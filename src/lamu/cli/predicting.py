@@ -130,10 +130,15 @@ def estimates(
 
 
 def score_explanations(
-    rows: Mapping[str, np.ndarray], weight: np.ndarray | None = None, groups: Groups | None = None
+    rows: Mapping[str, np.ndarray],
+    weight: np.ndarray | None = None,
+    groups: Groups | None = None,
+    discrete: bool = False,
 ) -> dict[str, str]:
     """Returns how to read each score; the calibration error together with its value under correct probabilities."""
     readings = {name: MEANING[name] for name in rows}
+    if "coverage" in rows and discrete:
+        readings["coverage"] = f"of {100 * LEVEL:.0f} % intervals; at least {LEVEL}, as their ends are whole numbers"
     if "ece" in rows:
         count = len(rows["ece"])
         if count < FEWEST_ROWS:
@@ -210,7 +215,8 @@ def predict(
         if rows > MOST_ROWS:
             show_line("--out FILE.csv writes all of them, --json prints them")
     if scores:
-        show_scores(f"{rows:,} rows", scores, score_explanations(row_scores, weight))
+        discrete = posterior.model.likelihood.support.discrete
+        show_scores(f"{rows:,} rows", scores, score_explanations(row_scores, weight, discrete=discrete))
     if out is not None:
         show_line(f"{rows:,} predictions written to {out}")
 

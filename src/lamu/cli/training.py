@@ -177,9 +177,9 @@ def train(
                 show_line(f"temperature {learned.temperature:g}, {chosen_by}")
             if convergence is not None:
                 show_line("converged" if convergence.converged else f"not converged: {convergence.complaint}")
-            show_scores(
-                f"{len(test_rows)} test rows", scores, score_explanations(row_scores, counts_of_test, test.groups)
-            )
+            discrete = model.likelihood.support.discrete
+            readings = score_explanations(row_scores, counts_of_test, test.groups, discrete)
+            show_scores(f"{len(test_rows)} test rows", scores, readings)
             if bound is not None:
                 show_line(f"elbo {metrics['elbo']:,.1f} ± {bound.error:.1g} nats, of the {len(x):,} rows learned from")
             if noise > 0.0:

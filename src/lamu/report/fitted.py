@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lamu.data import Encoding
-from lamu.data.wording import figure
+from lamu.data.wording import figure, plural
 from lamu.networks import Standardised
 from lamu.plots import risk_coverage, training_curve, validation_curve
 from lamu.plots.style import percent
@@ -409,7 +409,7 @@ def _effects(run: FittedRun, effects: Sequence[Effect]) -> list[Markup]:
         for k, effect in enumerate(shown)
     ]
     rest = len(effects) - len(shown)
-    more = f" The {rest} features of smaller effect are not shown." if rest > 0 else ""
+    more = f" Not shown: {rest} {plural('feature', rest)} of smaller effect." if rest > 0 else ""
     bands = " Bands hold 90 % of the belief about the mean." if any(effect.deviation.any() for effect in shown) else ""
     named = " The first picture names the curves." if len(shown) > 1 and len(shown[0].curves) > 1 else ""
     return [
