@@ -243,6 +243,16 @@ def test_the_picture_is_a_picture(fitted, task):
     assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 20
 
 
+@pytest.mark.parametrize("task", TASKS)
+def test_effects_are_written_as_numbers(fitted, task):
+    change = json.loads((fitted / task / "metrics.json").read_text())["effects"]
+    table = pd.read_csv(fitted / task / "effects.csv")
+    by = table.groupby(["column", "class"] if "class" in table else ["column"], sort=False)["mean"]
+    largest = (by.max() - by.min()).groupby("column").max()
+    assert sorted(change.values(), reverse=True) == list(change.values())
+    assert {name: pytest.approx(size) for name, size in largest.items()} == change
+
+
 def test_the_monte_carlo_error_is_kept_where_the_prediction_knows_it(lamu, tmp_path, monkeypatch):
     monkeypatch.setattr("lamu.predictives.MixturePredictive.monte_carlo_error", lambda pred, y: 0.0625)
     ran = lamu("fit", "iris", "--out", "run", *QUICK)

@@ -23,7 +23,7 @@ from lamu.likelihoods import Bernoulli, Gaussian, Poisson
 from lamu.plots.style import INK, canvas
 from lamu.predictives import MixturePredictive
 from lamu.report import FittedRun, comparison_report, fit_report
-from lamu.report.effects import draw, effects
+from lamu.report.effects import as_columns, draw, effects
 from lamu.report.fitted import _scored, advice
 from lamu.report.page import element, picture, table, text
 from lamu.scores import Estimate, ece_if_calibrated
@@ -134,6 +134,10 @@ def test_an_effect_is_the_mean_prediction_with_the_spread_of_its_draws() -> None
     value = (first.values - 5.0) / 2.0
     np.testing.assert_allclose(first.mean[:, 0], 100.0 + 10.0 * 2.0 * value, rtol=1e-5)
     np.testing.assert_allclose(first.deviation[:, 0], 10.0 * np.sqrt(2 / 3) * np.abs(value), rtol=1e-4, atol=1e-4)
+    table = as_columns([first, second])
+    assert list(table) == ["column", "value", "mean", "deviation"]
+    np.testing.assert_array_equal(table["mean"][: len(first.values)], first.mean[:, 0])
+    assert table["column"].tolist() == ["a"] * len(first.values) + ["b"] * len(second.values)
     assert second.size < 1e-3  # the draws of a mean over rows move together, not row by row
 
 
@@ -142,6 +146,7 @@ def test_an_effect_of_words_is_at_its_levels() -> None:
     encoding = Encoding("y", "binary", ("no", "yes"), ("kind", "b"), (("cat", "dog"), ()))
     found = {effect.name: effect for effect in effects(Linear(Bernoulli()), x, encoding, seed=0)}
     assert found["kind"].values.tolist() == ["cat", "dog"]
+    assert as_columns([found["kind"]])["class"].tolist() == ["yes", "yes"]
     p = 1 / (1 + np.exp(-np.array([1.0, 2.0, 3.0])))
     assert found["kind"].mean[0, 0] == pytest.approx(p.mean(), rel=1e-4)
     labels = [label.get_text() for label in draw(found["kind"], "y").axes[0].get_xticklabels()]

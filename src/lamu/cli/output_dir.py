@@ -143,7 +143,15 @@ FORMAT = 2  # the version of config.json
 _ASKED = "asked.json"
 _OTHER = "another --out"
 _POSTERIOR = "posterior"
-CONTENT = ("calibration.png", "config.json", "metrics.json", "posterior", "predictions.csv", "report.html")
+CONTENT = (
+    "calibration.png",
+    "config.json",
+    "effects.csv",
+    "metrics.json",
+    "posterior",
+    "predictions.csv",
+    "report.html",
+)
 _OF_MODELS = ("images.png", "latents.csv", "latents.png")  # of models without a target
 
 

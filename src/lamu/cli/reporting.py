@@ -22,6 +22,7 @@ from lamu.data import Encoding
 from lamu.data.splits import Groups
 from lamu.predictives import MixturePredictive, Predictive
 from lamu.report import FittedRun, comparison_report, fit_report
+from lamu.report.effects import Effect
 from lamu.scores.calibration import estimate
 from lamu.tabular.peers import peer, quiet
 from lamu.typing import Data, Document, Inputs, Options, Targets
@@ -82,8 +83,8 @@ def report_of_fit(
     prediction: Options,
     out: Path,
     baselines: Mapping[str, MixturePredictive],
-) -> str:
-    """Returns the report of a fit as HTML."""
+) -> tuple[str, list[Effect]]:
+    """Returns the report of a fit as HTML, and the effect of each feature."""
     train, test = (np.asarray(rows) for rows in split)
     x, y, weight = np.asarray(data.x), np.asarray(data.y), np.asarray(data.weight, float)[test]
     groups = None if data.groups is None else np.asarray(data.groups)[test]
@@ -92,39 +93,36 @@ def report_of_fit(
     # Two with the same name would share a row of the table.
     chosen = "lamu" if config["candidates"] else config["algorithm"]
     name = f"lamu's {chosen}" if chosen in others else chosen
-    return fit_report(
-        FittedRun(
-            posterior=learned.posterior,
-            pred=pred,
-            predictions=predictions,
-            encoding=encoding,
-            x=x,
-            train=train,
-            test=test,
-            y_test=y[test],
-            histories=learned.histories,
-            scores={
-                name: estimates(own, weight, groups),
-                **{other: estimates(rows, weight, groups) for other, rows in others.items()},
-            },
-            differences={
-                other: estimate(
-                    scores.nll, np.asarray(rows["nll"], float) - np.asarray(own["nll"], float), weight, groups
-                )
-                for other, rows in others.items()
-            },
-            meaning=MEANING,
-            level=LEVEL,
-            calibration=calibration,
-            convergence=learned.posterior.convergence,
-            config=config,
-            seconds=seconds,
-            prediction=prediction,
-            out=str(out),
-            weight=weight,
-            groups=groups,
-        )
+    run = FittedRun(
+        posterior=learned.posterior,
+        pred=pred,
+        predictions=predictions,
+        encoding=encoding,
+        x=x,
+        train=train,
+        test=test,
+        y_test=y[test],
+        histories=learned.histories,
+        scores={
+            name: estimates(own, weight, groups),
+            **{other: estimates(rows, weight, groups) for other, rows in others.items()},
+        },
+        differences={
+            other: estimate(scores.nll, np.asarray(rows["nll"], float) - np.asarray(own["nll"], float), weight, groups)
+            for other, rows in others.items()
+        },
+        meaning=MEANING,
+        level=LEVEL,
+        calibration=calibration,
+        convergence=learned.posterior.convergence,
+        config=config,
+        seconds=seconds,
+        prediction=prediction,
+        out=str(out),
+        weight=weight,
+        groups=groups,
     )
+    return fit_report(run), run.effects
 
 
 def report_of_comparison(

@@ -41,6 +41,7 @@ from lamu.posterior import Posterior, default_samples
 from lamu.predictives import Predictive
 from lamu.protocol import Recipe
 from lamu.rate import Annealed, PolynomialAverage
+from lamu.report.effects import as_columns
 from lamu.scores.calibration import Estimate, calibrated_gap
 from lamu.scores.row_densities import elbo
 from lamu.supports import value_of
@@ -235,13 +236,14 @@ def train(
             if baseline_scores is not None and figure is not None:
                 watch.lap("seconds_writing")
                 split = train_rows, test_rows
-                (folder / NAME).write_text(
-                    report_of_fit(
-                        learned, pred, predictions, encoding, data, split, figure, config, seconds,
-                        request.prediction(), out, baseline_scores.result(),
-                    ),
-                    encoding="utf-8",
+                page, effects = report_of_fit(
+                    learned, pred, predictions, encoding, data, split, figure, config, seconds,
+                    request.prediction(), out, baseline_scores.result(),
                 )  # fmt: skip
+                (folder / NAME).write_text(page, encoding="utf-8")
+                if effects:
+                    append_csv(folder / "effects.csv", as_columns(effects))
+                    metrics["effects"] = {effect.name: effect.size for effect in effects}
                 watch.lap("seconds_report")
             watch.lap("seconds_writing")
             metrics |= {**watch.parts, "seconds_total": watch.total}

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from lamu.typing import Array, Inputs
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Effect", "draw", "effects"]
+__all__ = ["Effect", "as_columns", "draw", "effects"]
 
 _POINTS, _ROWS = 12, 24
 _MOST_PREDICTIONS = 40_000
@@ -71,9 +72,22 @@ def effects(posterior: Any, x: Inputs, encoding: Encoding, seed: int, **options:
         part = slice(start, start + len(grid))
         start = part.stop
         of_mean, of_deviation = (moment[part][:, curves] for moment in (mean, deviation))
-        labels = tuple(str(encoding.labels[k]) for k in curves) if encoding.labels else ()
+        named = encoding.labels[-1:] if encoding.task == "binary" else encoding.labels
+        labels = tuple(str(named[k]) for k in curves) if named else ()
         parts.append(Effect(encoding.columns[column], _shown(grid, column, encoding), of_mean, of_deviation, labels))
     return sorted(parts, key=lambda effect: -effect.size)
+
+
+def as_columns(found: Sequence[Effect]) -> dict[str, np.ndarray]:
+    """Returns effects as the columns of a table, with a row for each value of a feature, and each class."""
+    rows = [
+        (effect.name, value, *effect.curves[k : k + 1], effect.mean[point, k], effect.deviation[point, k])
+        for effect in found
+        for k in range(effect.mean.shape[1])
+        for point, value in enumerate(effect.values)
+    ]
+    names = ("column", "value", *(["class"] if found[0].curves else []), "mean", "deviation")
+    return {name: np.asarray(column, object) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
 
 
 def draw(effect: Effect, target: str, legend: bool = True) -> Figure:

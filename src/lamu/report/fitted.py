@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -146,18 +147,23 @@ class FittedRun:
         """The name of the model in tables with the baselines: its algorithm."""
         return next(iter(self.scores))
 
+    @cached_property
+    def effects(self) -> list[Effect]:
+        """The effect of each feature, the largest first."""
+        x, seed = self.x[self.train], int(self.config["seed"])
+        return effects(self.posterior, x, self.encoding, seed, **self.prediction)
+
 
 def fit_report(run: FittedRun) -> str:
     """Returns the report of a fitted model as the text of an HTML file."""
     config = run.config
-    effects_found = effects(run.posterior, run.x[run.train], run.encoding, int(config["seed"]), **run.prediction)
     sections = [
         Section("fitted", "What was fitted", _fitted(run)),
         Section("scores", "How well it predicts", _scored(run)),
         Section("calibration", "Whether its uncertainty is right", _calibrated(run)),
         Section("convergence", "Whether it has converged", _converged(run)),
-        Section("rows", "The most uncertain and the worst rows", _rows(run, effects_found)),
-        Section("effects", "The effect of each feature", _effects(run, effects_found)),
+        Section("rows", "The most uncertain and the worst rows", _rows(run, run.effects)),
+        Section("effects", "The effect of each feature", _effects(run, run.effects)),
         Section("next", "What to do next", [element("ul", *(element("li", sentence) for sentence in _next(run)))]),
     ]
     versions = ", ".join(f"{name} {number}" for name, number in config["versions"].items())
