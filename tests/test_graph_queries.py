@@ -19,10 +19,15 @@ from lamu import graphs
 from lamu.base.compile_once import lenient
 from lamu.families import Beta, Dirichlet, Gamma, MultivariateNormal, NormalGamma, NormalWishart, Point, Wishart
 from lamu.graphs import models
+from lamu.graphs.expressions import Expression
+from lamu.graphs.factor import Factor, argument, summed
+from lamu.graphs.statistics import Chance, Observed
 from lamu.likelihoods import Gaussian
 from lamu.posterior import Posterior
 from lamu.predictives import Predictive
 from lamu.predictives.graph import DrawnVariable, GraphRule, drawn_rows
+from lamu.record import record, static
+from lamu.supports import Counts
 from tests.for_each import for_each
 
 RANDOM, NAN = np.random.default_rng(0), np.nan
@@ -687,3 +692,48 @@ def test_variables_of_a_row_have_noise_of_their_own() -> None:
     drawn = drawn_rows({"a": part, "b": part}).sample(jax.random.key(0), 2)
     correlation = np.corrcoef(np.ravel(drawn["a"]), np.ravel(drawn["b"]))[0, 1]
     np.testing.assert_allclose(correlation, 0.0, atol=6 / np.sqrt(4000))  # six standard errors
+
+
+@record
+class Failures(Factor):
+    """Failures before `successes`, a known number as a field, without the constant."""
+
+    probability: Expression
+    successes: float = static(default=3.0)
+
+    kind = Observed
+    fills = True
+    support = Counts()
+
+    def log_density(self, x: Any, at: Any, observed: Any = None) -> Any:
+        p = self.probability.of_kind(Chance, at)
+        return summed(self.successes * p.log + jnp.asarray(x.value, p.log.dtype) * p.log_complement, observed)
+
+
+@record
+class Predicting(Failures):
+    """The same with mean and variance."""
+
+    def predicted(self, at: Any) -> Any:
+        p = self.probability.of_kind(Chance, at)
+        odds = jnp.exp(p.log_complement - p.log)
+        return self.successes * odds, self.successes * odds * (1 + odds)
+
+
+def test_an_own_factor_has_known_numbers_and_says_what_predictions_need() -> None:
+    """They were "'float' object has no attribute 'shape'" and "Failures has no missing entries to predict"."""
+    posteriors = []
+    for factor in (Failures, Predicting):
+
+        def model(m: Any, factor: Any = factor) -> None:
+            chance = m.sample("chance", Beta(1.0, 1.0))
+            with m.rows():
+                m.sample("y", factor(argument(chance, Chance, "a probability")))
+
+        posteriors.append(
+            lamu.fit(lamu.Graph(model), {"y": np.array([1.0, 2.0, NAN])}, lamu.algorithms.vmp()).posterior
+        )
+    np.testing.assert_allclose(posteriors[0].mean["network"]["chance"], 7 / 11, rtol=1e-5)  # Beta(1 + 6, 1 + 3)
+    with pytest.raises(TypeError, match=r"Failures fills missing entries .* define its method predicted, or"):
+        posteriors[0].predict({"y": np.array([NAN])})
+    np.testing.assert_allclose(posteriors[1].predict({"y": np.array([NAN])}).mean, [12 / 7], rtol=1e-5)

@@ -35,6 +35,11 @@ class Geometric(Factor):
         p = self.probability.of_kind(Chance, at)
         return summed(p.log + jnp.asarray(x.value, p.log.dtype) * p.log_complement, observed)
 
+    def predicted(self, at):
+        p = self.probability.of_kind(Chance, at)
+        odds = jnp.exp(p.log_complement - p.log)
+        return odds, odds * (1 + odds)  # the mean and the variance, for `predict`
+
     def filled(self, key, value, at, observed):
         p = self.probability.of_kind(Chance, at)
         failure = jax.nn.sigmoid(p.log_complement - p.log)

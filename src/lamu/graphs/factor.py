@@ -79,9 +79,9 @@ class Factor(ABC):
     def shape(self) -> tuple[int, ...] | None:
         """The shape of x, to which a plate adds leading axes; None if an input determines it.
 
-        By default the broadcast shape of the fields.
+        By default the broadcast shape of the fields that have one: arguments and arrays, not known Python numbers.
         """
-        return common_shape(vars(self).values())
+        return common_shape(field for field in vars(self).values() if hasattr(field, "shape"))
 
     @abstractmethod
     def log_density(self, x: Inputs, environment: Environment, observed: Any = None) -> Array:
@@ -180,7 +180,13 @@ class Factor(ABC):
         Raises:
             TypeError: if the factor has no such closed form.
         """
-        raise TypeError(f"{type(self).__name__.removesuffix('Factor')} has no missing entries to predict")
+        name = type(self).__name__.removesuffix("Factor")
+        if self.fills:
+            raise TypeError(
+                f"{name} fills missing entries and has no mean and variance of them; define its method predicted, or "
+                "draw them by lamu.latent.impute"
+            )
+        raise TypeError(f"{name} has no missing entries to predict")
 
     def targets(self, environment: Environment) -> Array:
         """Returns an array of the shape of x in one row; for a category with an axis of its values."""
