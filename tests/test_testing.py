@@ -203,6 +203,24 @@ def test_other_mistakes_of_a_likelihood_break_their_laws(likelihood: Likelihood,
         LAWS[law](LikelihoodCase.of(likelihood))
 
 
+CALLS: list[None] = []
+
+
+@record
+class Counted(Bare):
+    """Counts the calls of its distribution function."""
+
+    def cdf(self, params: Any, f: Any, y: Any) -> Any:
+        CALLS.append(None)
+        return super().cdf(params, f, y)
+
+
+def test_the_distribution_function_is_one_program() -> None:
+    """It was compiled 41 times, and five checks ended a process: "LLVM ERROR: Unable to allocate section memory!"."""
+    LAWS["cdf_is_the_sum_of_the_density"](LikelihoodCase.of(Counted()))
+    assert 1 <= len(CALLS) <= 2
+
+
 def test_every_law_of_likelihoods_can_be_run_alone() -> None:
     case = LikelihoodCase(Bernoulli(), jnp.zeros((2, 1)), {})
     for law in LIKELIHOOD_LAWS:
