@@ -229,6 +229,11 @@ def test_advice_follows_what_was_found() -> None:
                                    "50 test rows", "lamu predict run"), strict=True):  # fmt: skip
         assert words in part
     assert "too wide" in " ".join(advised(good | {"coverage": Estimate(1.0, 0.0)}))
+    counts = lambda held: " ".join(
+        advice({"coverage": Estimate(held, 0.0)}, {}, 0.9, None, 0.1, 500, None, WORDS, True)
+    )
+    assert "too wide" not in counts(0.97)
+    assert "too narrow. Try --likelihood negative_binomial, or" in counts(0.6)
     off = lambda right: " ".join(advised({"ece": Estimate(0.2, 0.01)}, right=right))
     assert "off by 0.20 on average, where right ones would be by 0.10: calibrate" in off(Estimate(0.1, 0.03))
     assert "calibrate them" not in off(Estimate(0.15, 0.03))  # as large as chance makes it

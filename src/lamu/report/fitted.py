@@ -40,6 +40,7 @@ def advice(
     test_rows: int,
     ece_if_calibrated: Estimate | None,
     words: Mapping[str, str],
+    discrete: bool = False,
 ) -> list[str]:
     """Returns the recommendations, the most important first."""
     # `ece_if_calibrated`: the expected calibration error of the same probabilities if they were calibrated.
@@ -58,12 +59,13 @@ def advice(
             break
     coverage = scores.get("coverage")
     if coverage is not None and abs(coverage.value - level) > _SURE * max(coverage.error, 1 / max(test_rows, 1)):
-        narrow = coverage.value < level
-        sentences.append(
-            f"The {percent(level)} % intervals hold {percent(coverage.value)} % of the targets: they are too "
-            f"{'narrow' if narrow else 'wide'}. Try --likelihood student_t or heteroscedastic, or calibrate the "
-            "intervals (lamu.calibration)."
-        )
+        narrow, other = coverage.value < level, "negative_binomial" if discrete else "student_t or heteroscedastic"
+        if narrow or not discrete:  # intervals of counts end at whole numbers, and hold the level or more
+            sentences.append(
+                f"The {percent(level)} % intervals hold {percent(coverage.value)} % of the targets: they are too "
+                f"{'narrow' if narrow else 'wide'}. Try --likelihood {other}, or calibrate the intervals "
+                "(lamu.calibration)."
+            )
     ece = scores.get("ece")
     right = ece_if_calibrated
     if ece is not None and right is not None and ece.value > right.value + _SURE * right.error:
@@ -439,4 +441,5 @@ def _next(run: FittedRun) -> list[str]:
         len(run.test),
         _right_error(run) if "ece" in run.scores[run.name] else None,
         {"data": config["data"], "target": config["target"], "algorithm": config["algorithm"], "out": run.out},
+        run.pred.support.discrete,
     )
