@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (106_262, 74_000),
+    "lines": (106_265, 74_000),
     "files": (349, 330),
-    "lines of code": (53_177, 36_000),
+    "lines of code": (53_180, 36_000),
     "lines of code, core": (35_251, 25_000),
     "lines of code, graphs": (8_487, 6_000),
-    "lines of code, tables": (9_439, 5_000),
+    "lines of code, tables": (9_442, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.468, 0.5),
     "import lines a line of code": (0.165, 0.15),
