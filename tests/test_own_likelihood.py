@@ -13,6 +13,8 @@ from scipy import stats
 
 import lamu
 from lamu.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
+from lamu.likelihoods.scaled import Scaled
+from lamu.predictives import MixturePredictive
 from lamu.priors import Normal, Prior
 from lamu.record import record
 from lamu.supports import Classes, Counts, Real, TwoClasses
@@ -92,6 +94,49 @@ class BareDie(Likelihood):
 
     def sample(self, key: Any, params: Any, f: Any) -> Any:
         return Categorical(2).sample(key, {}, f)
+
+
+@record
+class BarePoisson(Likelihood):
+    """Counts, by a density and draws alone."""
+
+    support = Counts()
+
+    def log_prob(self, params: Any, f: Any, y: Any) -> Any:
+        return lamu.likelihoods.Poisson().log_prob({}, f, y)
+
+    def sample(self, key: Any, params: Any, f: Any) -> Any:
+        return lamu.likelihoods.Poisson().sample(key, {}, f)
+
+
+@pytest.mark.parametrize(
+    ("own", "known"),
+    [
+        (Bare(), Gaussian(2.0)),
+        (Scaled(Bare(), 1.0, 3.0), Scaled(Gaussian(2.0), 1.0, 3.0)),
+        (BarePoisson(), lamu.likelihoods.Poisson()),
+    ],
+)
+def test_quantiles_without_a_formula_are_those_of_one_table_of_draws(own: Any, known: Any) -> None:
+    """Of 4,096 draws of a mixture of two outputs of weights .2 and .8: within five standard errors."""
+    f, log_weights = jnp.stack([F, F + 1]), jnp.log(jnp.asarray([0.2, 0.8]))
+    mine, true = (MixturePredictive(each, {}, f, log_weights) for each in (own, known))
+    for probability in (0.05, 0.5, 0.95):
+        ends = mine.quantile(probability)
+        error = 5 * np.sqrt(probability * (1 - probability) / 4096)
+        below = true.cdf(ends - 1.0) if own.support.discrete else true.cdf(ends)
+        assert np.all(below <= probability + error)
+        assert np.all(true.cdf(ends) >= probability - error)
+        if not own.support.discrete:
+            np.testing.assert_allclose(mine.cdf(ends), np.ceil(probability * 4096) / 4096, rtol=1e-6)
+    spread = np.asarray(true.std)
+    np.testing.assert_allclose(mine.mean / spread, true.mean / spread, atol=5 / 64)
+    np.testing.assert_allclose(mine.std / spread, 1.0, atol=0.1)
+    np.testing.assert_allclose(mine.cdf(jnp.stack([true.mean, true.mean]))[1], mine.cdf(true.mean))
+    lower, upper = mine.interval(0.9)
+    covered = true.cdf(upper) - true.cdf(lower - 1.0 if own.support.discrete else lower)
+    assert np.all(covered > 0.88)
+    assert np.all(covered < 0.92) or own.support.discrete
 
 
 @pytest.mark.parametrize(

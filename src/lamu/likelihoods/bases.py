@@ -255,6 +255,9 @@ class PerPosition(LikelihoodWrapper):
         """Returns P(Y_p ≤ y_p | f_p), position by position, `[batch, *positions]`."""
         return self._together(self.base.cdf(params, self._apart(f), self._rows(y, f)))
 
+    def _averaged(self, params: Params, f: Array) -> set[str]:
+        return self.base._averaged(params, self._apart(f))
+
     def log_tails(self, params: Params, f: Array, y: Array) -> tuple[Array, Array]:
         """Returns log P(Y_p ≤ y_p | f_p) and log P(Y_p > y_p | f_p), position by position."""
         below, above = self.base.log_tails(params, self._apart(f), self._rows(y, f))

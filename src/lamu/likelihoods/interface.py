@@ -457,6 +457,13 @@ class Likelihood:
                 return jnp.where(y < ends.lower, 0.0, jnp.where(y >= ends.upper, 1.0, inside)).astype(f.dtype)
         return None
 
+    def _averaged(self, params: Params, f: Array) -> set[str]:
+        """Returns which of mean, variance and cdf are the defaults that average over draws, for lack of a formula."""
+        formula = lambda key: self._cdf_formula(params, f, self.sample(key, params, f))
+        names = {"mean", "variance"} if self.distribution(params, f) is None else set()
+        names |= {"cdf"} if jax.eval_shape(formula, jax.random.key(0)) is None else set()
+        return {name for name in names if getattr(type(self), name) is getattr(Likelihood, name)}
+
     @property
     def _has_masses(self) -> bool:
         """Whether single numbers have positive probability: integers, and the ends of an interval."""
@@ -568,6 +575,7 @@ class LikelihoodWrapper(Likelihood):
     information, information_blocks = _at_parameters("information"), _at_parameters("information_blocks")
     information_root, information_sum = _at_parameters("information_root"), _at_parameters("information_sum")
     information_diagonal = _at_parameters("information_diagonal")
+    _averaged = _at_parameters("_averaged")
 
     @property
     def name(self) -> str:

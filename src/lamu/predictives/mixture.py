@@ -32,6 +32,8 @@ __all__ = ["AveragedPredictive", "MixturePredictive", "Pooling", "Weighted", "lo
 
 
 _EXACT_UP_TO = 128  # equal shares, whose sum in float32 is one to rounding
+_DRAWS = 4096  # for quantiles without formulas: within .4 % of a 90 % interval's probabilities, a convention
+_AT_ONCE = 64  # draws: loops of a rejection sampler end sooner for few, and stay in a processor's cache
 
 Question = Callable[[Any, Any], Array]  # of a component, and of targets as it takes them
 
@@ -205,13 +207,20 @@ class MixturePredictive(AveragedPredictive):
         return jax.vmap(of_component)(self.dispersion, self.f)
 
     @property
+    def averaged_over_draws(self) -> set[str]:
+        """Which of mean, variance and cdf have no formula in the likelihood, and come from draws of the mixture."""
+        if self.support.has_classes or not self.support.ordered:
+            return set()
+        return self.likelihood._averaged(jax.tree.map(lambda leaf: leaf[0], self.dispersion), self.f[0])
+
+    @property
     def mean(self) -> Array:
-        return compiled(self, "mean")
+        return _with_draws(self).mean if "mean" in self.averaged_over_draws else compiled(self, "mean")
 
     @property
     def variance(self) -> Array:
-        """Var[y], by the law of total variance."""
-        return compiled(self, "variance")
+        """Var[y], by the law of total variance, or of draws."""
+        return _with_draws(self).variance if "variance" in self.averaged_over_draws else compiled(self, "variance")
 
     @property
     def aleatoric(self) -> Array:
@@ -235,8 +244,9 @@ class MixturePredictive(AveragedPredictive):
         return _densities(self, jax.tree.map(jnp.asarray, y))
 
     def cdf(self, y: Targets) -> Array:
-        """Returns P(Y ≤ y), the average of the components' distribution functions."""
-        return compiled(self, "cdf", jax.tree.map(jnp.asarray, y))
+        """Returns P(Y ≤ y), the average of the components' distribution functions; without formulas of 4,096 draws."""
+        y = jax.tree.map(jnp.asarray, y)
+        return _with_draws(self).cdf(y) if "cdf" in self.averaged_over_draws else compiled(self, "cdf", y)
 
     def quantile(self, probability: Number) -> Array:
         """Returns the quantile of each target by bisection, without quantiles of the components."""
@@ -271,7 +281,58 @@ class MixturePredictive(AveragedPredictive):
         return draw_in_chunks(draw, jax.random.split(target_key, n), components)
 
     def _quantile(self, probability: Number) -> Array:
-        return _quantile(self, probability)
+        drawn = "cdf" in self.averaged_over_draws
+        return _with_draws(self)._quantile(probability) if drawn else _quantile(self, probability)
+
+    def _central(self, lower: Any, upper: Any, level: Number) -> Any:
+        drawn = "cdf" in self.averaged_over_draws
+        return (_with_draws(self) if drawn else super())._central(lower, upper, level)
+
+
+@record
+class _WithDraws(MixturePredictive):
+    """A mixture by equally likely draws, sorted, `[draws, N, ...]`: one table for all steps of a search."""
+
+    draws: Any = None
+
+    @property
+    def mean(self) -> Array:
+        return jnp.mean(self.draws, axis=0)
+
+    @property
+    def variance(self) -> Array:
+        return jnp.var(self.draws, axis=0)
+
+    def cdf(self, y: Targets) -> Array:
+        y = jnp.expand_dims(jnp.asarray(y, self.draws.dtype), -self.draws.ndim)
+        draws = jnp.reshape(self.draws, (1,) * (y.ndim - self.draws.ndim) + self.draws.shape)
+        return jnp.mean(draws <= y, axis=-self.draws.ndim, dtype=self.draws.dtype)
+
+    def _quantile(self, probability: Number) -> Array:
+        return self.draws[jnp.ceil(len(self.draws) * probability).astype(int) - 1]
+
+    def _central(self, lower: Any, upper: Any, level: Number) -> Any:
+        return Predictive._central(self, lower, upper, level)
+
+
+def _with_draws(pred: MixturePredictive) -> MixturePredictive:
+    return _WithDraws(pred.likelihood, pred.dispersion, pred.f, pred.log_weights, draws=_sorted_draws(pred))
+
+
+@jax.jit
+def _sorted_draws(pred: MixturePredictive) -> Array:
+    """Returns draws of each row of the mixture, as many of each component as its weight says."""
+    ends = jnp.cumsum(jnp.exp(pred.log_weights))
+    component = jnp.searchsorted(ends / ends[-1], jnp.asarray((np.arange(_DRAWS) + 0.5) / _DRAWS, ends.dtype))
+
+    def draw(keyed: tuple[RandomKey, Array]) -> Array:
+        key, number = keyed
+        dispersion = jax.tree.map(lambda leaf: leaf[number], pred.dispersion)
+        # Row by row with the same key, since the result of a row must not depend on the number of rows.
+        return jax.vmap(lambda f: pred.likelihood.sample(key, dispersion, f[None])[0])(pred.f[number])
+
+    draws = jax.lax.map(draw, (jax.random.split(jax.random.key(0), _DRAWS), component), batch_size=_AT_ONCE)
+    return jnp.sort(draws.astype(pred.f.dtype), axis=0)
 
 
 @jax.jit

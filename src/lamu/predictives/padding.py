@@ -273,7 +273,7 @@ def _answered(plain: Callable[[Predictive], PyTree], name: str) -> Callable[[Pre
         if name not in rows.answers:
             if name in rows.found:
                 rows.answers[name] = rows.joined(rows.found[name], 0)
-            elif name in _MOMENTS:
+            elif name in _MOMENTS and not getattr(rows.parts[0], "averaged_over_draws", None):
                 rows.answers.update(rows.ask("moments", (), 0))
             else:
                 rows.answers[name] = rows.ask(name, (), 0)
