@@ -14,10 +14,13 @@ import pytest
 from jax.scipy.stats import norm
 
 import lamu
-from lamu import tree
+from lamu import graphs, tree
 from lamu.families import Bernoulli as BernoulliBelief
 from lamu.families import Gaussian
 from lamu.families.exponential import Formulas, Positive, TextbookFamily, total
+from lamu.graphs.expressions import Expression
+from lamu.graphs.factor import Factor, argument, summed
+from lamu.graphs.statistics import Chance, Observed
 from lamu.likelihoods import Bernoulli, Categorical, HeteroscedasticGaussian, Likelihood, Scaled
 from lamu.mcmc.chains import metropolis
 from lamu.mcmc.metropolis import Langevin, RandomWalk
@@ -27,6 +30,7 @@ from lamu.record import record, static
 from lamu.supports import Counts, PositiveReal, Real
 from lamu.testing import (
     ALGORITHM_LAWS,
+    FACTOR_LAWS,
     FAMILY_LAWS,
     KERNEL_LAWS,
     LIKELIHOOD_LAWS,
@@ -34,6 +38,7 @@ from lamu.testing import (
     LikelihoodCase,
     check_algorithm,
     check_calibration,
+    check_factor,
     check_family,
     check_kernel,
     check_likelihood,
@@ -638,3 +643,65 @@ def test_a_slip_in_a_kernel_breaks_its_law(kernel: Any, law: str) -> None:
 def test_the_report_names_every_broken_law() -> None:
     with pytest.raises(AssertionError, match=r"Bare breaks \d laws:\n  density_sums_to_one: .*is 2 where 1 is due"):
         check_likelihood(Bare("normaliser"))
+
+
+@record
+class Failures(Factor):
+    """The geometric distribution, with a slip or none."""
+
+    probability: Expression
+    slip: str = static(default="")
+
+    kind = Observed
+    fills = True
+    support = Counts()
+
+    def log_density(self, x: Any, at: Any, observed: Any = None) -> Any:
+        p = self.probability.of_kind(Chance, at)
+        success, failure = (p.log_complement, p.log) if self.slip == "swapped" else (p.log, p.log_complement)
+        constant = {"constant": 1.0, "not affine": success**2}.get(self.slip, 0.0)
+        values = constant + success + jnp.asarray(x.value, success.dtype) * failure
+        return summed(values, None if self.slip == "mask" else observed)
+
+    def predicted(self, at: Any) -> Any:
+        p = self.probability.of_kind(Chance, at)
+        odds = jnp.exp(p.log_complement - p.log)
+        return odds, odds * (1 if self.slip == "variance" else 1 + odds)
+
+    def filled(self, key: Any, value: Any, at: Any, observed: Any) -> Any:
+        p = self.probability.of_kind(Chance, at)
+        drawn = jnp.floor(jnp.log(jax.random.uniform(key, jnp.shape(value))) / p.log_complement)
+        return jnp.where(observed, value, drawn + (1.0 if self.slip == "filled" else 0.0))
+
+
+@pytest.mark.parametrize(
+    ("slip", "law"),
+    [
+        ("", ""),
+        ("constant", "density_sums_to_one"),
+        ("not affine", "density_is_affine_in_each_argument"),
+        ("mask", "missing_entries_count_nothing"),
+        ("swapped", "predictions_are_of_the_density: .*`predicted`"),
+        ("variance", "predictions_are_of_the_density: .*the variance"),
+        ("filled", "predictions_are_of_the_density: .*`filled`"),
+    ],
+)
+def test_a_slip_in_a_factor_breaks_its_law(slip: str, law: str) -> None:
+    """There was no check: all of them were silent."""
+    factor = lambda p: Failures(argument(p, Chance, "a probability"), slip)
+    if not slip:
+        check_factor(factor, lamu.families.Beta(2.0, 3.0))
+        return
+    with pytest.raises(AssertionError, match=law):
+        check_factor(factor, lamu.families.Beta(2.0, 3.0))
+    assert law.split(":")[0] in {each.__name__ for each in FACTOR_LAWS}
+
+
+def test_factors_of_the_library_pass() -> None:
+    """Two classes, the line with two arguments, and positive numbers."""
+    numbers, rate = Gaussian(jnp.zeros(()), Diagonal(jnp.ones(()))), lamu.families.Gamma(3.0, 2.0)
+    check_factor(graphs.Bernoulli, lamu.families.Beta(2.0, 3.0))
+    check_factor(lambda mean, precision: graphs.Normal(mean, precision=precision), numbers, rate)
+    check_factor(lambda rate: graphs.Gamma(2.0, rate), rate)
+    with pytest.raises(ValueError, match=r"of the shape \(3,\) is not checked"):
+        check_factor(graphs.Poisson, lamu.families.Gamma(jnp.ones(3), 2.0))
