@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (106_337, 74_000),
-    "files": (349, 330),
-    "lines of code": (53_229, 36_000),
-    "lines of code, core": (35_300, 25_000),
+    "lines": (106_492, 74_000),
+    "files": (350, 330),
+    "lines of code": (53_314, 36_000),
+    "lines of code, core": (35_385, 25_000),
     "lines of code, graphs": (8_487, 6_000),
     "lines of code, tables": (9_442, 5_000),
     "lines of code, outside of the library": (0, 0),
@@ -32,7 +32,7 @@ BUDGETS = {  # the ceiling, and the goal
     "`Any` a thousand lines of code": (40.1, 40),
     "`isinstance` a thousand lines of code": (24.3, 14),
     "abstract bases": (44, 30),
-    "names of classes in two files": (22, 0),
+    "names of classes in two files": (23, 0),
 }
 SLACK = 0.02  # A figure this far below its ceiling takes the ceiling down: otherwise it would rise again unseen.
 
