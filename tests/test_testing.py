@@ -96,14 +96,15 @@ class Bare(Likelihood):
     def sample(self, key: Any, params: Any, f: Any) -> Any:
         shape = (1,) if self.slip == "one noise" else f.shape[:1]
         noise = jnp.broadcast_to(jax.random.laplace(key, shape, f.dtype), f.shape[:1])
-        scale = jnp.exp(params["log_scale"]) * (2.0 if self.slip == "scale of draws" else 1.0)
+        log_scale = params["log_scale"] * (-1.0 if self.slip == "sign of the dispersion" else 1.0)
+        scale = jnp.exp(log_scale) * (2.0 if self.slip == "scale of draws" else 1.0)
         return f[:, 0] + scale.astype(f.dtype) * noise
 
     def variance(self, params: Any, f: Any) -> Any:
         scale = jnp.exp(params["log_scale"]).astype(f.dtype)
         return (
             jnp.full(f.shape[:1], 2.0, f.dtype)
-            * (scale if self.slip == "deviation" else 1.0)
+            * (scale if self.slip == "deviation" else scale**2)
             / (jnp.sqrt(2.0).astype(f.dtype) if self.slip == "deviation" else 1.0)
         )
 
@@ -112,11 +113,12 @@ class Bare(Likelihood):
         return 1 - below if self.slip == "survival" else below
 
     def entropy(self, params: Any, f: Any) -> Any:
-        value = 1 + jnp.log(2.0).astype(f.dtype)
+        value = 1 + jnp.log(2.0).astype(f.dtype) + params["log_scale"].astype(f.dtype)
         return jnp.full(f.shape[:1], -value if self.slip == "sign of entropy" else value, f.dtype)
 
     def information(self, params: Any, f: Any) -> Any:
-        return jnp.full((*f.shape, 1), 0.5 if self.slip == "half the information" else 1.0, f.dtype)
+        value = jnp.exp(-2 * params["log_scale"]).astype(f.dtype)
+        return jnp.full((*f.shape, 1), value * (0.5 if self.slip == "half the information" else 1.0))
 
 
 @pytest.mark.parametrize(
@@ -161,6 +163,22 @@ def test_a_slip_in_a_likelihood_breaks_its_law(slip: str, law: str) -> None:
         LAWS[law](LikelihoodCase.of(Bare(slip)))
 
 
+def test_a_slip_that_the_dispersions_of_init_hide_is_found() -> None:
+    """At a log scale of zero its sign makes no difference."""
+    with pytest.raises(AssertionError, match=r"(?s)dispersions of init plus 0.5 breaks.*draws_have"):
+        check_likelihood(Bare("sign of the dispersion"))
+
+
+@record
+class Heavy(Likelihood):
+    """Cauchy noise, which is not log-concave."""
+
+    support, log_concave = Real(), True
+
+    def distribution(self, params: Any, f: Any) -> Any:
+        return dist.Cauchy(f[:, 0], 1.0)
+
+
 @record
 class Unchecked(Visits):
     """Counts that are not looked at."""
@@ -198,6 +216,7 @@ class Stray(Bare):
     "likelihood, law",
     [
         (Unchecked(), "strange_targets_are_refused"),
+        (Heavy(), "log_density_is_concave_where_claimed"),
         (Overflowing(), "far_outputs_stay_finite"),
         (Promoting(), "shapes_and_precisions_hold"),
         (Stray(), "dispersions_have_a_prior_and_a_slope"),

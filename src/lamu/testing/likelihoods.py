@@ -230,6 +230,25 @@ def information_is_the_variance_of_the_score(case: LikelihoodCase) -> None:
     )
 
 
+def log_density_is_concave_where_claimed(case: LikelihoodCase) -> None:
+    """With `log_concave`, no second derivative of log p in f is positive, at the outputs and two to either side."""
+    likelihood = case.likelihood
+    if not likelihood.log_concave:
+        return
+    log_prob = lambda f, y: likelihood.log_prob(case.params, f[None], y[None])[0]
+    hessian = jax.jit(jax.vmap(jax.vmap(jax.hessian(log_prob)), (None, 0)))
+    y = case.nodes[0][np.linspace(0, len(case.nodes[0]) - 1, 41).astype(int)]
+    for shift in (-2.0, 0.0, 2.0):
+        second = np.asarray(hessian(case.f + shift, y), float)
+        second = second[np.isfinite(second).all(axis=(2, 3))]
+        largest = np.linalg.eigvalsh(second).max(axis=1, initial=-math.inf)
+        size = 1.0 + np.abs(second).max(axis=(1, 2), initial=0.0)
+        assert np.all(largest <= _TIGHT * size), (
+            f"log_concave is claimed, and the second derivative of log_prob in f is {largest.max():.3g} at outputs "
+            f"{shift:+g} from those of the case"
+        )
+
+
 def dispersions_have_a_prior_and_a_slope(case: LikelihoodCase) -> None:
     """Dispersions are floating-point leaves with a finite log prior, gradient and information."""
     likelihood, params = case.likelihood, case.params
@@ -271,10 +290,21 @@ LIKELIHOOD_LAWS = (
     cdf_is_the_sum_of_the_density,
     entropy_is_the_expected_surprise,
     information_is_the_variance_of_the_score,
+    log_density_is_concave_where_claimed,
     dispersions_have_a_prior_and_a_slope,
     far_outputs_stay_finite,
     strange_targets_are_refused,
 )
+
+# At dispersions other than those of `init`, at which a wrong sign of a logit, for instance, makes no difference.
+_AT_OTHER_DISPERSIONS = (
+    density_sums_to_one,
+    mean_and_variance_are_moments,
+    draws_have_the_moments,
+    cdf_is_the_sum_of_the_density,
+    information_is_the_variance_of_the_score,
+)
+_ASIDE = 0.5
 
 
 def check_likelihood(likelihood: Likelihood, f: object = None, params: Params | None = None) -> None:
@@ -285,7 +315,8 @@ def check_likelihood(likelihood: Likelihood, f: object = None, params: Params | 
     Args:
         likelihood: the likelihood, its dispersions fixed or learned.
         f: outputs `[batch, outputs]`; three rows around zero where None.
-        params: dispersions; those of `init` for three targets of the support where None.
+        params: dispersions; where None those of `init` for three targets of the support, and for density, moments,
+            draws, distribution function and information those plus a half, too.
 
     Raises:
         AssertionError: names every broken law, with its values.
@@ -296,4 +327,9 @@ def check_likelihood(likelihood: Likelihood, f: object = None, params: Params | 
         >>> from lamu.testing import check_likelihood
         >>> check_likelihood(lamu.likelihoods.Bernoulli())
     """
-    check(likelihood.name, LikelihoodCase.of(likelihood, f, params), LIKELIHOOD_LAWS)
+    case = LikelihoodCase.of(likelihood, f, params)
+    check(likelihood.name, case, LIKELIHOOD_LAWS)
+    if params is None and jax.tree.leaves(case.params):
+        other = jax.tree.map(lambda leaf: leaf + _ASIDE, case.params)
+        name = f"{likelihood.name} at the dispersions of init plus {_ASIDE}"
+        check(name, LikelihoodCase.of(likelihood, f, other), _AT_OTHER_DISPERSIONS)
