@@ -109,6 +109,38 @@ class BarePoisson(Likelihood):
         return lamu.likelihoods.Poisson().sample(key, {}, f)
 
 
+@record
+class Kinked(Likelihood):
+    """Laplace noise of scale two."""
+
+    support = Real()
+
+    def distribution(self, params: Any, f: Any) -> Any:
+        return dist.Laplace(f[:, 0], 2.0)
+
+
+@record
+class OwnLikelihood(Bare):
+    """The density and draws of another one, not said to be log-concave."""
+
+    of: Any
+
+    def log_prob(self, params: Any, f: Any, y: Any) -> Any:
+        return self.of.log_prob({}, f, y)
+
+    def sample(self, key: Any, params: Any, f: Any) -> Any:
+        return self.of.sample(key, {}, f)
+
+
+def test_the_information_of_draws_is_of_the_form_that_varies_less() -> None:
+    """Second derivatives of a normal density are constant, and those of Laplace's are zero but for its kink."""
+    np.testing.assert_allclose(OwnLikelihood(Gaussian(2.0)).information({}, F), np.full((3, 1, 1), 0.25), rtol=1e-6)
+    two = OwnLikelihood(Gaussian(2.0)).information({}, TWO)
+    np.testing.assert_allclose(two, np.broadcast_to(np.eye(2) / 4, (3, 2, 2)), rtol=1e-6, atol=1e-9)
+    kinked = OwnLikelihood(Kinked()).information({}, F)
+    np.testing.assert_allclose(kinked, np.full((3, 1, 1), 0.25), rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("own", "known"),
     [

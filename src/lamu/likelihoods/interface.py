@@ -35,6 +35,7 @@ else:
     Distribution = Any
 
 _DRAWS, _AT_ONCE = 1024, 32  # draws of y for methods that average: in all, and in memory at once; a convention
+_SAME = 3.0  # standard errors of both forms of the information within which they are the same, a convention
 _FEW = 1e-2  # tails below it are integrated, as 1 − cdf loses precision
 
 
@@ -218,8 +219,8 @@ class Likelihood:
             = E\big[\nabla_f \log p(y \mid f)\, \nabla_f \log p(y \mid f)^\top\big] \]
 
         By default an average over draws of y: of the first form where the density is log-concave (exact where f is the
-        natural parameter, for which the Hessian does not depend on y), else of the second. Both are positive
-        semi-definite.
+        natural parameter, for which the Hessian does not depend on y). Else it is the one that varies less over the
+        draws: the second where the first is not positive, or where both differ, as for densities with kinks.
         """
 
         def density(row: Array, y: Array) -> Array:
@@ -228,11 +229,21 @@ class Likelihood:
         def hessian(f: Array, y: Array) -> Array:
             return -jax.vmap(jax.hessian(density))(f, y)
 
-        def squared_score(f: Array, y: Array) -> Array:
+        def both(f: Array, y: Array) -> Array:
             score = jax.vmap(jax.grad(density))(f, y)
-            return score[:, :, None] * score[:, None, :]
+            forms = jnp.stack([hessian(f, y), score[:, :, None] * score[:, None, :]])
+            return jnp.stack([forms, forms**2])
 
-        return self._average(params, f, hessian if self.log_concave else squared_score)
+        if self.log_concave:
+            return self._average(params, f, hessian)
+        (second, squares), moments = self._average(params, f, both)
+        errors = jnp.sqrt(jnp.maximum(moments - jnp.stack([second, squares]) ** 2, 0.0) / _DRAWS)
+        sums = jnp.sum(errors, axis=(2, 3))
+        # A density with kinks, as Laplace's, has second derivatives that miss them: then the forms differ.
+        same = jnp.all(jnp.abs(second - squares) <= _SAME * (errors[0] + errors[1]), axis=(1, 2))
+        positive = jnp.linalg.eigvalsh(jnp.where(jnp.isfinite(second), second, 0.0))[:, 0] > 0
+        better = same & positive & (sums[0] < sums[1])
+        return jnp.where(better[:, None, None], second, squares)
 
     @property
     def name(self) -> str:
