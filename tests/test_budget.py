@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (106_528, 74_000),
+    "lines": (106_539, 74_000),
     "files": (350, 330),
-    "lines of code": (53_344, 36_000),
-    "lines of code, core": (35_415, 25_000),
+    "lines of code": (53_354, 36_000),
+    "lines of code, core": (35_425, 25_000),
     "lines of code, graphs": (8_487, 6_000),
     "lines of code, tables": (9_442, 5_000),
     "lines of code, outside of the library": (0, 0),
