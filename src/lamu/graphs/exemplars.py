@@ -17,7 +17,7 @@ from lamu.graphs.statistics import Categories
 from lamu.graphs.words import WordsFactor
 from lamu.typing import Array, Numeric, RandomKey
 
-__all__ = ["groups", "points", "scores", "spread", "time_points"]
+__all__ = ["around_means", "groups", "points", "scores", "spread", "time_points"]
 
 # k-means++: the first row is random, and each further one is sampled by its squared distance from the nearest so far.
 # Observations are compared by columns of unit variance, categories by equality; a missing entry is at
@@ -99,6 +99,15 @@ def spread(key: RandomKey, x: Array, weight: Array, count: int) -> tuple[Array, 
     noise = jax.random.gumbel(key, (count, len(x)), x.dtype)
     (_, nearest), places = jax.lax.scan(choose, start, (jnp.arange(count), noise))
     return places, nearest
+
+
+def around_means(x: Array, weight: Array, place: Array, count: int) -> Array:
+    """Returns for each point the nearest mean of a partition into places, one iteration of k-means."""
+    of_place = jax.nn.one_hot(place, count, dtype=x.dtype) * weight[:, None]
+    total = jnp.sum(of_place, axis=0)[:, None]
+    means = of_place.T @ x / jnp.where(total > 0, total, 1.0)
+    squares = jnp.where(total[:, 0] > 0, jnp.sum(means**2, axis=1), jnp.inf)
+    return jnp.argmin(squares - 2.0 * x @ means.T, axis=1)
 
 
 # After one update from random factors the loadings are small and similar, and a precision per column (ARD) then shrinks
