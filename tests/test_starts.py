@@ -220,7 +220,7 @@ def test_tight_clusters_do_not_merge() -> None:
     """From one row each, components were so wide at first that four of eight were left, 140 nats below."""
     random = np.random.default_rng(0)
     centres = np.array([(2.0 * i, 3.0 * j) for i in range(4) for j in range(2)])
-    rows = np.concatenate([centre + 0.15 * random.normal(size=(40, 2)) for centre in centres])
+    rows = np.concatenate([centre + 0.15 * random.normal(size=(100, 2)) for centre in centres])
     graph = lamu.graphs.models.GaussianMixture(8, 2)
     fit = lamu.fit(graph, {"y": (rows - rows.mean(0)) / rows.std(0)}, lamu.algorithms.vmp(), progress=False)
     np.testing.assert_allclose(fit.posterior.mean["network"]["weight"], np.full(8, 0.125), atol=0.01)
