@@ -23,6 +23,7 @@ from lamu.predictives import ClassProbabilities, Deferred, GaussianPredictive, M
 from lamu.predictives.gaussian import ConjugatePredictive, StudentPredictive
 from lamu.predictives.graph import Completed, DrawnRows, DrawnVariable, drawn_rows
 from lamu.predictives.input_mixture import CompletedRows, InputMixture
+from lamu.predictives.mixture import _WithDraws
 from lamu.predictives.program import DrawnSite, ProgramPredictive
 from lamu.predictives.wrapper import Moved, OfTrials, PredictiveWrapper, RescaledPredictive, at_positions
 from lamu.priors import Hierarchical, Scale
@@ -80,6 +81,7 @@ def test_every_prediction_that_draws_is_here() -> None:
         PredictiveWrapper,
         RescaledPredictive,
         ProgramPredictive,  # a program's plates are drawn whole
+        _WithDraws,  # a mixture's moments alone
         DrawnSite,
     }
     assert {each for each in own if each.__module__.startswith("lamu.")} == set(MADE) | NONE | OF_COMPLETIONS

@@ -171,7 +171,7 @@ def warn_seen_rows(model: Target, algorithm: Algorithm, validation: object) -> N
 
 def warn_one_start(model: Target, algorithm: Algorithm) -> None:
     """Warns where the members of an ensemble all start at the same pretrained weights."""
-    if model.trained and algorithm.traits.runs > 1 and algorithm.traits.length is None:
+    if model.has_outputs and model.trained and algorithm.traits.runs > 1 and algorithm.traits.length is None:
         warnings.warn(
             f"the {algorithm.traits.runs} members all start at the trained weights of {model.name}, so that they agree "
             "where the rows say nothing, and everywhere with epochs=0; give a network with new weights for every "
