@@ -199,7 +199,6 @@ def fit(
             length = replace(length, total=int(devices.agree(length.total or 0)) or None)
         require_trained(model, epochs)
         warn_first_guess(model, algorithm)
-        warn_one_start(model, algorithm)
         if microbatch_size is not None and not isinstance(model, Model):
             raise ValueError(
                 f"microbatch_size={microbatch_size!r} cuts a network's rows, and {model.name} has no network"
@@ -218,6 +217,7 @@ def fit(
         warn_probabilities(model, example)
         if length.is_pretrained and statistics is None:
             require_choice(algorithm, objective, example)
+        warn_one_start(model, algorithm)
         judge = validation_rows if traits.length is None else None  # by state; a sampler's draws are judged once
         with memory.within(max_memory):
             forecast = check_memory(

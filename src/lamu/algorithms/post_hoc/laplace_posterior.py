@@ -203,10 +203,7 @@ def with_dispersion_integrated(
         return given, max(_NOWHERE, float(given.evidence))  # NaN is nowhere
 
     # The ends of the grid: as many nats below the top, on a line between the last value above and the first below.
-    information = float(tree.ravel(objective.dispersion_information(mode.params["likelihood"]))[0][0])
-    information *= float(mode.observed)
-    if mode.dispersion_curvature is not None and float(mode.dispersion_curvature[0, 0]) > 0:
-        information = float(mode.dispersion_curvature[0, 0])
+    information = 2 * math.pi * math.exp(-2 * float(mode.dispersion_volume(objective)))  # of rows and prior
     stride = _STRIDE * min(max(information, 1.0) ** -0.5, 1.0)
     middle, top = at(start, posterior)
     ends: list[float] = []
