@@ -20,10 +20,10 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (106_554, 74_000),
+    "lines": (106_551, 74_000),
     "files": (350, 330),
-    "lines of code": (53_364, 36_000),
-    "lines of code, core": (35_425, 25_000),
+    "lines of code": (53_361, 36_000),
+    "lines of code, core": (35_422, 25_000),
     "lines of code, graphs": (8_497, 6_000),
     "lines of code, tables": (9_442, 5_000),
     "lines of code, outside of the library": (0, 0),
