@@ -488,7 +488,7 @@ class TextbookFamily(ExponentialFamily):
 
     formulas: ClassVar[Formulas]
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         if "domains" in vars(cls) and "events" not in vars(cls):
             # By default λ has a component for each parameter, with the same axes.

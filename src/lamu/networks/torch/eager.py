@@ -210,7 +210,7 @@ def computes_evaluation(graph: Module, module: Module, example: Tensor) -> bool:
     from torch.utils import _pytree as pytree
 
     class Evaluation(torch.fx.Interpreter):
-        def call_module(self, target: Any, args: Any, kwargs: Any) -> None:
+        def call_module(self, target: object, args: object, kwargs: object) -> None:
             """Leaves the checks of shapes out."""
 
         def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
