@@ -165,6 +165,14 @@ def test_that_a_value_is_missing_tells_of_it_as_far_as_targets_do(of):
     )
 
 
+def test_the_absence_of_many_columns_does_not_make_the_joint_larger_than_twice_its_limit():
+    random = np.random.default_rng(0)
+    x = with_holes(random.normal(size=(400, 130)), 0.05)
+    joint = learn_joint(x, (0,) * 130, random.normal(size=400), classes=0)
+    assert set(joint.lacking) <= set(joint.related)
+    assert len(joint.mean) <= 201
+
+
 def test_a_missing_word_is_drawn_also_where_training_rows_lack_it(tmp_path):
     """As a level of its own, which rows of all words share, it had the noise of rows whose word is known."""
     random = np.random.default_rng(4)

@@ -222,6 +222,17 @@ def test_a_prediction_averages_the_kept_draws_of_a_sampler_unless_they_are_many_
     assert default_samples(belief_of(model, 1)) == 32
 
 
+def test_what_comes_from_draws_is_asked_once_a_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked at every standard deviation, it took ten times as long as the deviation of one row."""
+    asked: list[str] = []
+    plain = Scaled._averaged
+    monkeypatch.setattr(Scaled, "_averaged", lambda self, *parts: asked.append(self.name) or plain(self, *parts))
+    for f in (0.0, 1.0):
+        likelihood = Scaled(Noise(scale=0.5), np.asarray(f), np.asarray(2.0))
+        MixturePredictive.equal(likelihood, {}, jnp.full((3, 7, 1), f)).variance.block_until_ready()
+    assert len(asked) == 1
+
+
 def test_monte_carlo_error_is_zero_without_draws_and_unknown_of_one() -> None:
     y = np.arange(7) % 2
     model = Model(Linear(), Bernoulli())

@@ -13,7 +13,7 @@ from lamu.cli.output_dir import altered, draft, load_posterior, read_config
 from lamu.cli.recipes import named_object
 from lamu.cli.versions import version
 from lamu.data import Encoding
-from lamu.posterior import Posterior, load
+from lamu.posterior import Posterior, default_samples, load
 
 __all__ = ["export_run", "serve"]
 
@@ -98,7 +98,8 @@ def _opened(run: Path, trust: Sequence[str], network: str | None) -> tuple[Poste
     """Returns the posterior of a folder of `lamu fit` or `Posterior.save`, its encoding, and the number of draws."""
     if (run / "content.json").is_file():
         code: Any = None if network is None else named_object(network, "--network")
-        return load(run, code() if isroutine(code) else code, trust=trust), None, 32
+        posterior = load(run, code() if isroutine(code) else code, trust=trust)
+        return posterior, None, default_samples(posterior.belief)
     if network is not None:
         raise ValueError(f"--network is {network!r}, and {str(run)!r} of `lamu fit` contains its network; leave it out")
     config = read_config(run)

@@ -304,7 +304,8 @@ def learn_joint(
         _of_all_rows(share, mean[joint._places[column]]) if column in joint._places else share
         for (column, _), share in zip(words, frequencies, strict=True)
     )
-    lacking = np.flatnonzero(np.isnan(x).any(axis=0))
+    # Those of the related columns, so that there are at most twice as many scores.
+    lacking = np.array([column for column in joint.related if np.isnan(x[:, column]).any()], int)
     at = scores.shape[1] - max(classes - 1, 1)  # before the target
     mean, covariance = _with_absence(scores[:few], np.isnan(x[:few, lacking]), counts[:few], mean, covariance, at)
     joint = replace(joint, frequencies=frequencies, lacking=tuple(lacking.tolist()))

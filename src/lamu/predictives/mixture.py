@@ -16,7 +16,7 @@ from jax.core import Tracer
 from jax.scipy.special import logsumexp, xlogy
 
 from lamu.base.bisection import Ends, search
-from lamu.base.compile_once import row_keys
+from lamu.base.compile_once import once_a_shape, row_keys
 from lamu.convergence import sound_average
 from lamu.families import Ensemble
 from lamu.likelihoods import Likelihood
@@ -211,7 +211,7 @@ class MixturePredictive(AveragedPredictive):
         """Which of mean, variance and cdf have no formula in the likelihood, and come from draws of the mixture."""
         if self.support.has_classes or not self.support.ordered:
             return set()
-        return self.likelihood._averaged(jax.tree.map(lambda leaf: leaf[0], self.dispersion), self.f[0])
+        return _averaged_over_draws(self.likelihood, self.dispersion, self.f)
 
     @property
     def mean(self) -> Array:
@@ -287,6 +287,11 @@ class MixturePredictive(AveragedPredictive):
     def _central(self, lower: Any, upper: Any, level: Number) -> Any:
         drawn = "cdf" in self.averaged_over_draws
         return (_with_draws(self) if drawn else super())._central(lower, upper, level)
+
+
+@once_a_shape  # since every mean and quantile asks
+def _averaged_over_draws(likelihood: Likelihood, dispersion: Params, f: Array) -> set[str]:
+    return likelihood._averaged(jax.tree.map(lambda leaf: leaf[0], dispersion), f[0])
 
 
 @record

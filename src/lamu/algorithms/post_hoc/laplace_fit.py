@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 from collections.abc import Callable
@@ -361,8 +360,15 @@ def _hessian_in(loss: Callable[[Params], Array], dispersions: Params) -> Array |
     """Returns the Hessian in the dispersions; None for none, for many, and for a density without second derivatives."""
     values, unravel = tree.ravel(dispersions)
     if 0 < values.size <= _MOST_DISPERSIONS:
-        with contextlib.suppress(NotImplementedError):
+        try:
             return jax.hessian(lambda values: loss(unravel(values)))(values)
+        except NotImplementedError as error:  # of a special function without a second derivative
+            logging.getLogger("lamu").warning(
+                "The evidence takes `dispersion_information` of the dispersions %s, whose density has no second "
+                "derivatives: %s",
+                tree.paths(dispersions),
+                str(error).partition("\n")[0],
+            )
     return None
 
 
