@@ -20,12 +20,12 @@ ROOTS = {
     "outside of the library": {"verification"},
 }
 BUDGETS = {  # the ceiling, and the goal
-    "lines": (106_551, 74_000),
+    "lines": (106_564, 74_000),
     "files": (350, 330),
-    "lines of code": (53_361, 36_000),
-    "lines of code, core": (35_422, 25_000),
+    "lines of code": (53_372, 36_000),
+    "lines of code, core": (35_432, 25_000),
     "lines of code, graphs": (8_497, 6_000),
-    "lines of code, tables": (9_442, 5_000),
+    "lines of code, tables": (9_443, 5_000),
     "lines of code, outside of the library": (0, 0),
     "docstring lines a line of code": (0.467, 0.5),
     "import lines a line of code": (0.164, 0.15),
