@@ -308,6 +308,14 @@ def test_hidden_units_are_compared_as_functions() -> None:
     assert np.max(split_r_hat(np.asarray(layers[0]["kernel"]))) > 1.5
 
 
+def test_chains_of_a_graph_with_a_plate_are_not_compared_member_by_member() -> None:
+    graph, key = lamu.graphs.models.GaussianMixture(2, 1), jax.random.key(0)
+    params, _ = graph.init(key, graph.read({"y": np.array([[-1.0], [1.0]])}).full())
+    draws = Draws(jax.tree.map(lambda leaf: jnp.ones((2, 5, *jnp.shape(leaf))), params))
+    with pytest.raises(ValueError, match="the members of a plate or the columns of factors can be exchanged"):
+        diagnose(Posterior(graph, draws, {}, Sampled(), key))
+
+
 def test_draws_with_their_hidden_units_reordered_and_rescaled_predict_the_same() -> None:
     """Every draw in an order and with factors of its own; a factor below zero is none of a rectified unit's."""
     model = lamu.Model(lamu.networks.MLP((4,), "relu"), lamu.likelihoods.Gaussian(1.0))
